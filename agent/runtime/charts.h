@@ -5,13 +5,13 @@
 /*
  * training.log.tensorboard: the curves of a job.
  *
- * Every rank keeps the newest points, rank 0 writes them (tensorboard/event_log.h). So a step whose
- * writer was killed between the commit and the write is written by the next one: at a join, the
- * rank that holds the newest state hands its points to all.
+ * Every rank keeps the newest points; rank 0 writes them (tensorboard/event_log.h). If rank 0 is
+ * killed between the commit of a step and the write, the next rank 0 writes that point: at a join,
+ * the rank that holds the newest state sends its points to all ranks.
  *
- * A failure here does not fail the training. The first failed write is a warning. A point that
- * could not be written is tried again with the next one, while it is among the points that are
- * kept.
+ * A failure here does not fail the training. The first failed write gives a warning. A point that
+ * could not be written is tried again together with the next one, as long as it is among the kept
+ * points.
  */
 
 #include <stdbool.h>
@@ -48,7 +48,7 @@ struct chart_point {
     double values[CHART_COUNT]; /* NaN = none */
 };
 
-/* Plain bytes, sent as they are between equal builds. */
+/* Plain bytes: ranks of the same build send the struct as it is. */
 struct chart_points {
     int64_t first,
         end; /* points [first, end) are kept, at most CHARTS_KEPT; i at i % CHARTS_KEPT */
@@ -63,7 +63,7 @@ struct charts {
     bool has_warned;
 };
 
-/* `folder` NULL: no charts, and nothing below does anything. */
+/* `folder` NULL: no charts, and the functions below do nothing. */
 void charts_init(struct charts *charts, const char *folder, const char *job);
 void charts_release(struct charts *charts);
 
@@ -74,13 +74,13 @@ struct chart_point chart_point_now(int64_t step);
 void charts_add(struct charts *charts, const struct chart_point *point);
 
 /*
- * A generation begins after `step`: what lies beyond it in the files goes, what is missing up to it
- * is written again from the points that are kept. For the rank that writes, before charts_write().
- * -errno with the path, once; 0 after that whatever happens.
+ * A generation begins after `step`. Removes the points beyond it from the files, and writes missing
+ * points up to it from the kept ones. The writing rank calls it before charts_write(). The first
+ * failure returns -errno with the path; later calls return 0 even if they fail.
  */
 int charts_resume(struct charts *charts, int64_t step, struct fleet_error *err);
 
-/* Write the points that were kept since the last call; nothing while paused. Errors as
+/* Write the points that were added since the last call. Does nothing while paused. Errors as
  * charts_resume(). */
 int charts_write(struct charts *charts, struct fleet_error *err);
 

@@ -11,15 +11,14 @@ struct fleet_error;
 struct trainer;
 
 /*
- * If an evaluation is due after the newest committed update and has not been reported: compute
- * the loss on held-out data, with the micro-batches shared between the ranks. Errors as
- * train_run().
+ * If an evaluation is due after the newest committed update and has not been reported yet, compute
+ * the loss on held-out data. The ranks share the micro-batches. Errors as train_run().
  */
 int evaluate_if_due(struct trainer *trainer, struct fleet_error *err);
 
-/* Make what an evaluation needs, if the job has any; and free it. */
+/* Allocate the data of evaluations, if the job has any; and free it. */
 void evaluate_open(struct trainer *trainer);
-void evaluate_reserve(struct trainer *trainer); /* what this generation's world takes */
+void evaluate_reserve(struct trainer *trainer); /* memory for this generation's world */
 void evaluate_close(struct trainer *trainer);
 
 #endif

@@ -3,12 +3,12 @@
 #define AGENT_RUNTIME_EVALUATION_H
 
 /*
- * The loss of a range of samples: forward only, dropout off, batch_norm with its running
- * statistics.
+ * The loss of a range of samples. Only the forward part runs, dropout is off, and batch_norm uses
+ * its running statistics.
  *
- * The range is cut into micro-batches in its order. What is missing in the last one is filled with
- * samples whose targets are ignored. The trainer's evaluation and `fleetjob eval` compute every
- * micro-batch and the mean here, so they give the same bits.
+ * The range is cut into micro-batches in order. The last one is filled up with samples whose
+ * targets are ignored. The trainer's evaluation and `fleetjob eval` both compute every micro-batch
+ * and the mean here, so they give the same bits.
  */
 
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ struct evaluation_range {
     void *parameters; /* in place of the state's; NULL = the state's */
 };
 
-/* Samples that spec.training.evaluation wants of `held_out` ones. */
+/* The number of samples to evaluate: as many of `held_out` as spec.training.evaluation asks for. */
 int64_t evaluation_samples(int64_t held_out, int64_t batches, int64_t global_batch_size);
 
 int64_t evaluation_micro_batches(int64_t samples, int64_t micro_batch_size);

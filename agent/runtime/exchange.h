@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_EXCHANGE_H
 
 /*
- * What the program's communication operators need of a generation: communicators of their groups, a
- * workspace, this rank's partial sums. The operators themselves run in the executor.
+ * The things that the program's communication operators need in a generation: communicators for
+ * their groups, a workspace, and this rank's partial sums. The executor runs the operators.
  */
 
 #include <stdbool.h>
@@ -17,27 +17,28 @@ struct trainer;
 
 struct exchange_groups {
     struct communication communication;
-    struct comm *made[OP_GROUP_WORLD + 1]; /* of those in `communication`, to be freed */
-    void *workspace;                       /* of the memory's host */
+    struct comm *made[OP_GROUP_WORLD + 1]; /* those of `communication` that this struct owns */
+    void *workspace;                       /* host memory of the memory's back end */
     size_t workspace_bytes;
 };
 
 /*
  * Make the groups over the generation's world and bind them to the executor. All ranks of the
- * generation call it at the same point. Errors as comm_group(); -EINVAL: the world is no multiple
- * of the degrees; -ENOMEM, -EAGAIN.
+ * generation call it at the same point. Errors as comm_group(); -EINVAL: the number of ranks is not
+ * a multiple of the degrees; -ENOMEM, -EAGAIN.
  */
 int exchange_open(struct trainer *trainer, struct fleet_error *err);
 
-/* Before the world's communicator goes. Fine if nothing is open. */
+/* Free the groups. Call it before the world's communicator is freed. Fine if nothing is open. */
 void exchange_close(struct trainer *trainer);
 
-/* The partial sums of a complete update are completed by the operators that read them, not before:
- * so a bucket can leave while others are still computed. */
+/* True if the communication operators complete this rank's partial sums of a complete update. Then
+ * a bucket can be sent while others are still computed. */
 bool exchange_folds(const struct trainer *trainer);
 
-/* Rounds of micro-batches that this rank takes part in without one of its own: those of the first
- * rank less its own, where ranks communicate inside micro-batches. */
+/* The number of rounds in which this rank has no micro-batch of its own but must communicate with
+ * ranks that have one: the first rank's number of micro-batches less this rank's. 0 if ranks do not
+ * communicate inside micro-batches. */
 int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range *range);
 
 /* Free the workspace. */

@@ -3,12 +3,12 @@
 #define AGENT_RUNTIME_LEDGER_H
 
 /*
- * State of the committed updates besides the flat spaces: the number of applied updates, the loss
- * scale, the losses that a new loss is compared with. Every rank has the same ledger: judge and
- * commit use only values that all ranks share.
+ * The part of the committed state outside the flat spaces: the number of applied updates, the loss
+ * scale, and the losses that a new loss is compared with. Every rank has the same ledger, because
+ * judge and commit use only values that all ranks share.
  *
- * It is plain bytes of ledger_bytes(), so that it can be sent to a newcomer as it is, and JSON in a
- * checkpoint's manifest.
+ * The ledger is ledger_bytes() plain bytes, so a rank can send it to a newcomer as it is. In a
+ * checkpoint's manifest it is JSON.
  *
  *     verdict = ledger_judge(…)     what becomes of a voted update's gradient
  *     ledger_commit(…, verdict)     the update is part of the state
@@ -54,22 +54,23 @@ enum ledger_verdict {
     LEDGER_OVERFLOW, /* the same with overflowAction skip: no update */
     LEDGER_SPIKE,    /* the loss jumped: no update */
     LEDGER_ROLLBACK, /* the loss jumped: no update, and back to the last checkpoint */
-    LEDGER_FATAL,    /* inf or nan, and nothing says what to do about it */
+    LEDGER_FATAL,    /* inf or nan, and no setting allows to go on */
 };
 
-/* Before the first step. Heap; free() it. */
+/* The ledger before the first step, on the heap; free() it. */
 struct ledger *ledger_new(const struct ledger_rules *rules);
 size_t ledger_bytes(const struct ledger *ledger);
 
 /*
- * What becomes of a complete update. `is_finite`: its gradient has no inf or nan. losses[count]
- * are those of its batches. A loss jumps when it lies more than `factor` standard deviations
- * above the mean of the last `window` losses, once there are so many; one that is not finite, too.
+ * Decide what happens to a complete update. `is_finite`: its gradient has no inf or nan.
+ * losses[count] are the losses of its batches. A loss jumps if it is more than `factor` standard
+ * deviations above the mean of the last `window` losses, once there are that many. A loss that is
+ * not finite also jumps.
  */
 enum ledger_verdict ledger_judge(const struct ledger *ledger, const struct ledger_rules *rules,
                                  bool is_finite, const double *losses, int64_t count);
 
-/* The update is committed as judged. An incomplete one adds only its losses. */
+/* Record that the update is committed with this verdict. An incomplete one adds only its losses. */
 void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool is_complete,
                    enum ledger_verdict verdict, bool is_finite, const double *losses,
                    int64_t count);
@@ -83,11 +84,11 @@ bool ledger_average(struct ledger *ledger, const struct ledger_rules *rules,
  * caller. */
 cJSON *ledger_encode(const struct ledger *ledger);
 
-/* Only the loss scale of it, which stays as it is where the key is absent. -EINVAL as below. */
+/* Read only the loss scale. If the key is absent, *out is unchanged. -EINVAL as below. */
 int ledger_read_scaling(const cJSON *json, struct loss_scaling *out, struct fleet_error *err);
 
-/* Take up what a manifest says, `updates` beside it; absent keys (NULL json, too) leave what is
- * there. -EINVAL for what no ledger says. */
+/* Read the ledger of a manifest, which keeps `updates` in another place. Absent keys, or json NULL,
+ * leave the fields unchanged. -EINVAL if a value is not one that ledger_encode() writes. */
 int ledger_decode(struct ledger *ledger, const cJSON *json, int64_t updates,
                   struct fleet_error *err);
 

@@ -9,10 +9,10 @@
  *     {"uid":…, "name":…, "dataSha256":…, "training":{…}, "strategy":{…}, "strategyOptions":{…},
  *      "strategyPolicy":"Full", "evaluationBatches":0, "tokenizer":{"vocabulary":PATH, …}}
  *
- * The blocks are those of the spec with defaults written out, without fields that do not change the
- * weights after a step: paths, the number of steps, how often something is saved, evaluated or
- * reported. The last three are for users of the weights (libfleet/checkpoint/job_record.h) and are
- * not compared.
+ * The blocks are those of the spec, with defaults written out. Fields that do not change the
+ * weights after a step are left out: paths, the number of steps, how often something is saved,
+ * evaluated or reported. The last three keys are for users of the weights
+ * (libfleet/checkpoint/job_record.h) and are not compared.
  */
 
 #include <stdint.h>
@@ -38,7 +38,8 @@ struct origin {
     const struct job_record_tokenizer *tokenizer; /* NULL unless the tokenizer is bpe */
 };
 
-/* Read both files. -errno with the path. On success release *out. */
+/* Read the vocabulary and the merges of a bpe tokenizer. -errno with the path. On success release
+ * *out. */
 int origin_tokenizer_read(const struct training_data *data, struct job_record_tokenizer *out,
                           struct fleet_error *err);
 void origin_tokenizer_release(struct job_record_tokenizer *tokenizer);
@@ -47,9 +48,9 @@ void origin_tokenizer_release(struct job_record_tokenizer *tokenizer);
 cJSON *origin_encode(const struct origin *origin);
 
 /*
- * Append the fields in which `theirs` is another job than `ours`, ", " between them, some at most:
- * "spec.training.seed, the data of spec.training.data.path". Nothing if they agree, or if `theirs`
- * is NULL.
+ * Append the fields in which `theirs` differs from `ours`, separated by ", ", and not more than a
+ * few: "spec.training.seed, the data of spec.training.data.path". Appends nothing if they agree, or
+ * if `theirs` is NULL.
  */
 void origin_compare(const cJSON *theirs, const cJSON *ours, struct fleet_strbuf *out);
 

@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_PLACEMENT_H
 
 /*
- * The plan of the generation, and what this rank holds by it. The trainer opens before it knows how
- * many ranks there will be; each generation is planned with its own number.
+ * The plan of the generation, and the part of the state that this rank holds by it. The trainer
+ * starts before it knows the number of ranks; each generation is planned with its own number.
  */
 
 #include "libfleet/plan/memory_plan.h"
@@ -18,19 +18,20 @@ struct trainer;
 
 struct placement {
     struct ownership map;
-    int replica; /* the own place in the map, or PLACEMENT_NO_RANK */
+    int replica; /* this rank's place in the map, or PLACEMENT_NO_RANK */
     struct memory_plan memory;
 };
 
-/* Of rank `replica` of `replicas`. -EOVERFLOW as memory_plan_build(). Release *out. */
+/* The placement of rank `replica` of `replicas`. -EOVERFLOW as memory_plan_build(). Release
+ * *out. */
 int placement_build(const struct plan *plan, int replicas, int replica, struct placement *out,
                     struct fleet_error *err);
 void placement_release(struct placement *placement);
 
 /*
- * Plan the job for `world` ranks, PLAN_ANY_WORLD: not known yet. After the first time the state
- * stays as it is, and memory for the rest follows; pointers into the program become invalid.
- * -EINVAL: all that is wrong with the job, or a world with another state. -ENOMEM.
+ * Plan the job for `world` ranks; PLAN_ANY_WORLD: the number is not known yet. A call after the
+ * first one keeps the state and allocates the other memory again; pointers into the program become
+ * invalid. -EINVAL: all errors of the job, or a world that needs another state. -ENOMEM.
  */
 int placement_plan(struct trainer *trainer, int world, struct fleet_error *err);
 

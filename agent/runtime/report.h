@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_REPORT_H
 
 /*
- * What the trainer says of its steps: to the agent, the log and TensorBoard.
+ * Reports on the trainer's steps, to the agent, the log and TensorBoard.
  * `err` may not be NULL anywhere here.
  */
 
@@ -21,11 +21,11 @@ struct trainer;
 /* The part of a trainer that this file keeps. */
 struct trainer_report {
     struct fleet_step_times times; /* of the update at work, then of the newest committed one */
-    double total_s;                /* the whole time of that */
-    struct executor_times executor_before; /* when the update at work was begun */
-    double step_started_ms;                /* when the update at work was begun */
-    double step_longest_ms;                /* of this process so far, by an update */
-    double step_mean_s;       /* mean time of a batch, for what is left; 0 = not known */
+    double total_s;                /* the whole time of that update */
+    struct executor_times executor_before; /* at the start of the update at work */
+    double step_started_ms;                /* start of the update at work */
+    double step_longest_ms;                /* longest update of this process so far */
+    double step_mean_s;       /* mean time of a batch, to estimate the end; 0 = not known */
     struct charts charts;     /* of all ranks; rank 0 writes them */
     struct fleet_strbuf line; /* of the log */
     double last_loss;         /* of the newest step that was reported */
@@ -34,11 +34,11 @@ struct trainer_report {
     int64_t evaluated; /* newest update whose evaluation has been reported */
 };
 
-/* A generation is being joined, `holder` has had the newest state: the charts go on from there. All
- * ranks call it; errors as train_run(). */
+/* Continue the charts in a generation that is being joined, from the points of `holder`, the rank
+ * that had the newest state. All ranks call it. Errors as train_run(). */
 int report_join(struct trainer *trainer, int holder, struct fleet_error *err);
 
-/* Tell of the steps of the update just committed: the agent, the log, TensorBoard. */
+/* Report the steps of the update that was just committed, or an evaluation. */
 void report_update(struct trainer *trainer, int64_t update);
 void report_evaluation(struct trainer *trainer, int64_t step, double loss);
 

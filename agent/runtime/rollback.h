@@ -10,8 +10,8 @@
 struct fleet_error;
 struct trainer;
 
-/* If the newest committed update owes one: take the state back to the last checkpoint, on all
- * ranks. Errors as train_run(); the state is then gone (TRAINER_NO_STATE). */
+/* If the newest committed update owes a rollback, take the state back to the last checkpoint, on
+ * all ranks. Errors as train_run(); the state is then lost (TRAINER_NO_STATE). */
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err);
 
 #endif

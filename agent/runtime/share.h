@@ -3,10 +3,10 @@
 #define AGENT_RUNTIME_SHARE_H
 
 /*
- * Behind an update with divided optimizer states a rank has new values of the parameters that it
- * holds the states of. Here every rank gets the others' from their owners, as the program's
- * all_gather operators say. A generation that breaks meanwhile loses nothing: the owners have
- * committed, and the next generation begins with it.
+ * After an update with divided optimizer states a rank has the new values of its own parameters
+ * only: those whose optimizer states it holds. Here every rank gets the other parameters from their
+ * owners, by the program's all_gather operators. A generation that breaks meanwhile loses nothing:
+ * the owners have committed, and the next generation begins with this exchange.
  */
 
 #include <stddef.h>
@@ -17,21 +17,21 @@ struct fleet_error;
 struct share_part;
 struct trainer;
 
-/* What this rank sends and receives behind each update of the generation. */
+/* The messages that this rank sends and receives after each update of the generation. */
 struct share {
     struct share_part *parts; /* [part_count] */
     size_t part_count;
     struct comm_message *messages; /* [message_count] */
     size_t message_count;
-    int64_t complete; /* the update whose parameters this rank has of all owners */
+    int64_t complete; /* newest update whose parameters this rank has from all owners */
 };
 
 /* Make the list for the trainer's placement. A later call replaces it. */
 void share_prepare(struct trainer *trainer);
 void share_release(struct share *share);
 
-/* Nothing where no state is divided, or all is there. Allocates nothing. Errors as
- * comm_messages(). */
+/* Exchange the parameters of the newest update. Does nothing if no state is divided, or if this was
+ * done before. Allocates nothing. Errors as comm_messages(). */
 int share_parameters(struct trainer *trainer, struct fleet_error *err);
 
 #endif

@@ -3,11 +3,11 @@
 #define AGENT_RUNTIME_STATE_H
 
 /*
- * The memory of a rank: what a committed step has made (parameters, optimizer states, buffers), and
- * what is remade every step (gradient slots of the summation tree, inputs, arena, scratch).
+ * The memory of a rank: the committed state (parameters, optimizer states, buffers), and memory
+ * that every step overwrites (gradient slots of the summation tree, inputs, arena, scratch).
  *
- * It outlives generations: a survivor keeps every byte; only the number of gradient slots follows
- * the rank's range of the micro-batches. All of it comes from one back end's allocator.
+ * The memory outlives generations: a survivor keeps every byte. Only the number of gradient slots
+ * depends on the rank's range of the micro-batches. One back end allocates all of it.
  */
 
 #include <stddef.h>
@@ -29,12 +29,12 @@ struct state_part {
 
 struct state {
     const struct program *program;    /* borrowed */
-    const struct memory_plan *memory; /* borrowed; state_replace() goes with a change of it */
-    struct backend *backend;          /* whose memory it is; borrowed */
+    const struct memory_plan *memory; /* borrowed; if it changes, call state_replace() */
+    struct backend *backend;          /* allocates the memory; borrowed */
     struct executor_bases bases;
-    float **slots; /* [slot_count] gradient spaces; slots[0] ends up with the complete sum */
+    float **slots; /* [slot_count] gradient spaces; slots[0] gets the complete sum */
     int slot_count;
-    size_t bytes; /* allocated in all */
+    size_t bytes; /* total that is allocated */
 };
 
 /* Allocate everything but gradient slots, zeroed. -ENOMEM with the number of bytes. */
@@ -42,8 +42,8 @@ int state_init(struct state *state, const struct program *program, const struct 
                struct backend *backend, struct fleet_error *err);
 void state_release(struct state *state);
 
-/* Zeroed memory as that of the segments, NULL and *err when there is none; and back, NULL is
- * fine. */
+/* Allocate zeroed memory like that of the segments; NULL and *err if there is none. And free it;
+ * NULL is fine. */
 void *state_allocate(struct state *state, size_t bytes, struct fleet_error *err);
 void state_deallocate(struct state *state, void *memory);
 
@@ -51,33 +51,34 @@ void state_deallocate(struct state *state, void *memory);
 void state_replace(struct state *state, const enum memory_segment *segments, void *const *memory,
                    int count);
 
-/* Have room for what `memory` places outside the committed state and the gradients. -ENOMEM. */
+/* Make room for the memory that `memory` plans outside the committed state and the gradients.
+ * -ENOMEM. */
 int state_fit(struct state *state, const struct memory_plan *memory, struct fleet_error *err);
 
-/* Have at least `count` gradient slots; existing ones keep their content. -ENOMEM as
- * state_init(). */
+/* Allocate gradient slots until there are at least `count`; existing ones keep their content.
+ * -ENOMEM as state_init(). */
 int state_reserve_slots(struct state *state, int count, struct fleet_error *err);
 
 /*
- * The state before the first step: parameters from numbers keyed by (seed, name, element), so they
- * are the same wherever they are made; optimizer states zero, those that the rank holds; buffers as
- * the program says. Made by
- * `threads` threads (0: as many as the CPU quota allows), whose number changes no bit.
+ * Set the state before the first step. Parameters are random numbers keyed by (seed, name,
+ * element), so every machine computes the same ones. The optimizer states that the rank holds are
+ * zero. Buffers get the program's initial values. `threads` threads do the work (0: as many as the
+ * CPU quota allows); their number changes no bit.
  */
 void state_initialize(struct state *state, uint64_t seed, int threads);
 
-/* The parts of the committed state, optimizer states left out where ranks hold other parts of them;
- * returns how many. Borrowed. */
+/* The parts of the committed state; returns how many. If `is_divided`, ranks hold different parts
+ * of the optimizer states, and these are left out. Borrowed. */
 int state_parts(const struct state *state, bool is_divided, struct state_part out[STATE_PARTS_MAX]);
 
-/* Device address of a variable that is no gradient. */
+/* Device address of a variable. It must not be a gradient. */
 void *state_address(const struct state *state, int var);
 
-/* The values of a variable, all of them, to `host` and from it. */
+/* Copy all values of a variable to `host`, and from it. */
 void state_read(const struct state *state, int var, void *host);
 void state_write(struct state *state, int var, const void *host);
 
-/* backend_map() of a variable, and its end. */
+/* backend_map() and backend_unmap() of a variable. */
 void *state_map(const struct state *state, int var, enum backend_access access);
 void state_unmap(const struct state *state, int var, enum backend_access access, void *host);
 

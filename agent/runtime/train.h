@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_TRAIN_H
 
 /*
- * The steps of a generation, one update after the other.
+ * The steps of a generation, one update after another.
  * `err` may not be NULL anywhere here.
  */
 
@@ -15,16 +15,20 @@ struct fleet_error;
 struct trainer;
 
 /*
- * Step until the job is complete (0), a peer is lost or the generation aborted (-ECONNRESET,
- * -ECONNABORTED, -ETIMEDOUT, -ECANCELED: join the next one), the agent asked to leave (-EINTR), or
- * something is wrong for good (any other error).
+ * Train until one of these:
+ *     0                                     the job is complete
+ *     -ECONNRESET, -ECONNABORTED,
+ *     -ETIMEDOUT, -ECANCELED                a peer was lost or the generation was aborted: join the
+ *                                           next generation
+ *     -EINTR                                the agent has ordered this trainer to leave
+ *     any other error                       a permanent failure
  */
 int train_run(struct trainer *trainer, struct fleet_error *err);
 
-/* What leaf `leaf` of `update` is run with. */
+/* The scalars for the run of leaf `leaf` of `update`. */
 struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t update, int64_t leaf);
 
-/* Put its samples into the program's input variables. Errors as dataset_read(). */
+/* Copy the samples of the leaf into the program's input variables. Errors as dataset_read(). */
 int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf, struct fleet_error *err);
 
 #endif

@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_UPDATE_H
 
 /*
- * What happens to a complete gradient: it is checked, judged, and becomes part of the state.
+ * The way of a complete gradient: it is checked, judged, and applied to the state.
  * `err` may not be NULL anywhere here.
  */
 
@@ -17,25 +17,25 @@ struct trainer;
  * collectives in comm.h, and of executor_run(). */
 int update_exchange(struct trainer *trainer, int64_t update, struct fleet_error *err);
 
-/* Run the check section over slots[0]. *out_is_finite: no NaN or infinity in it. -ECANCELED: the
+/* Run the check section over slots[0]. *out_is_finite: it has no NaN or infinity. -ECANCELED: the
  * generation was aborted meanwhile. */
 int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
                  struct fleet_error *err);
 
 /*
- * Make the update part of the state, the only place where that happens: judge its gradient, apply
- * the optimizer or leave it out, fold in running statistics, advance the ledger. `leaves` holds the
- * rows of all its leaves. -EDOM: the gradient is not finite and nothing says what to do about it;
- * nothing is committed.
+ * Make the update part of the state; only this function does that. It judges the gradient, runs the
+ * optimizer or skips it, folds in the running statistics and advances the ledger. `leaves` holds
+ * the rows of all leaves of the update. -EDOM: the gradient is not finite and no setting allows to
+ * go on; nothing is committed.
  */
 int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
                   struct fleet_error *err);
 
-/* Of the newest committed update: the norm of its gradient before clipping; NaN where every rank
- * had a gradient of its own. */
+/* The norm of the gradient of the newest committed update, before clipping. NaN if each rank had a
+ * gradient of its own. */
 double update_norm(const struct trainer *trainer);
 
-/* Leaves over which the gradient of a full update is averaged. */
+/* The number of leaves over which the gradient of a complete update is averaged. */
 int64_t update_averaged(const struct trainer *trainer);
 
 /* The learning rate of `update`. */

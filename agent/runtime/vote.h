@@ -3,14 +3,14 @@
 #define AGENT_RUNTIME_VOTE_H
 
 /*
- * The vote before an update: a small exchange between ALL ranks of the generation.
- * A rank that votes holds the complete reduced gradient of the update and keeps it until the
- * commit. Only a rank that has seen every vote applies the update; so, if one rank has applied it,
- * every survivor has voted and can apply it by itself. Nothing is ever rolled back.
+ * The vote before an update: a small exchange between all ranks of the generation. A rank that
+ * votes holds the complete reduced gradient of the update and keeps it until the commit. Only a
+ * rank that has every vote applies the update. So if one rank has applied it, every survivor has
+ * voted and can apply it alone. No update is ever taken back.
  *
- * The votes also carry what every rank needs to know of the others' micro-batches: of each leaf a
- * row of floats (its loss, its batch statistics), whether anything was infinite, and whether all
- * are to save together.
+ * The votes also carry data that every rank needs from the others: for each leaf a row of floats
+ * (its loss, its batch statistics), whether the gradient is finite, and whether all ranks save
+ * together.
  */
 
 #include <stdbool.h>
@@ -24,21 +24,21 @@ struct fleet_error;
 struct vote {
     int64_t update;  /* number of the update, from 1 */
     bool is_finite;  /* the gradient has no NaN or infinity */
-    bool is_local;   /* each rank has a gradient of its own: is_finite becomes that of all */
-    bool calls;      /* in: this rank wants all to save behind the update; out: any of them does */
+    bool is_local;   /* each rank has a gradient of its own: out: is_finite is that of all ranks */
+    bool calls;      /* in: this rank wants all to save after the update; out: any rank wants it */
     int64_t leaves;  /* micro-batches of the update */
     int64_t row;     /* floats of a leaf */
-    float *rows;     /* [leaves][row]; own range filled in before, all of it afterwards */
+    float *rows;     /* [leaves][row]; in: the own range; out: all */
     void *workspace; /* vote_workspace() bytes, 16-byte aligned */
 };
 
-/* Bytes of struct vote's workspace, for any rank of that world. */
+/* Bytes of struct vote's workspace, for any rank of a world of that size. */
 size_t vote_workspace(int world, int64_t leaves, int64_t row);
 
 /*
- * Cast the own vote and wait for all others. On success vote->rows is complete. -EPROTO if a rank
- * votes for another update or the ranks disagree on is_finite of one complete gradient (theirs
- * differ: a broken machine); otherwise as comm_exchange().
+ * Send this rank's vote and wait for all others. On success vote->rows is complete. -EPROTO if a
+ * rank votes for another update, or if the ranks disagree on is_finite of one complete gradient
+ * (then their copies differ, and a machine is defective). Other errors as comm_exchange().
  */
 int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct fleet_error *err);
 
