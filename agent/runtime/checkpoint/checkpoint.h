@@ -3,26 +3,29 @@
 #define AGENT_RUNTIME_CHECKPOINT_CHECKPOINT_H
 
 /*
- * The committed state on disk and back (files: libfleet/checkpoint/manifest.h).
+ * Writes the committed state to disk and reads it back (files: libfleet/checkpoint/manifest.h).
  *
  * Order of a save: a new folder; shard files, each fsynced; fsync of the folder; manifest.json by
- * rename, fsync of the folder and of the path; only then older ones are deleted, manifest first.
- * Hence, wherever a process dies:
- *  (1) A folder with a manifest is complete; one without is never read, and the next save of a
- *      newer step removes it.
+ * rename, fsync of the folder and of the path. Only then older checkpoints are deleted, manifest
+ * first. So, at whatever point a process dies:
+ *  (1) A folder with a manifest is complete. A folder without one is never read, and the next save
+ *      of a newer step removes it.
  *  (2) The newest complete checkpoint is never touched while another is being made.
- *  (3) A failed save (disk full, not writable) leaves the older ones and no new folder.
- *  (4) Only the newest generation of a job deletes: a save by an older one than any found keeps
- *      everything. Of another job only what has no newer generation is deleted.
+ *  (3) A failed save (disk full, not writable) leaves the older checkpoints and no new folder.
+ *  (4) Only the newest generation of a job deletes. A save keeps everything if it finds a
+ *      checkpoint of a newer generation. It deletes checkpoints of another job only if they are not
+ *      of a newer generation.
  *
  * With one rank writing:
  *     checkpoint_save(path, keep, &state, &position, &folder, err)
- * With several: the first makes the folder (checkpoint_begin) and sends its name to the others,
- * each writes its shard (checkpoint_write_shard) and hands the description of its files to the
- * first (shards.h), which ends it (checkpoint_commit) or removes it (checkpoint_discard).
+ * With several ranks: the first one makes the folder (checkpoint_begin) and sends its name to the
+ * others. Each rank writes its shard (checkpoint_write_shard) and gives the description of its
+ * files to the first (shards.h). The first rank completes the checkpoint (checkpoint_commit) or
+ * removes it
+ * (checkpoint_discard).
  *
- * Loading: checkpoint_restore() takes the newest that verifies; any number of shards onto any
- * number of ranks.
+ * Loading: checkpoint_restore() takes the newest checkpoint that verifies. Any number of ranks can
+ * load any number of shards.
  */
 
 #include <stdint.h>
@@ -45,17 +48,17 @@ struct fleet_strbuf;
  * buffer. */
 struct checkpoint_space {
     const char *suffix; /* "" = the weights themselves, ".state0", …: added to the names */
-    float *data;        /* what the rank holds: ownership_place() says where; NULL = leave out */
-    bool is_elsewhere;  /* with data NULL: its names are known, what files hold of it is not read */
+    float *data;        /* the rank's part, laid out by ownership_place(); NULL = leave out */
+    bool is_elsewhere;  /* with data NULL: accept its names in the files, but do not read them */
     bool is_buffers;
-    int slot; /* optimizer state number that a parameter must have for this space; -1 = all have */
+    int slot; /* optimizer state number: only parameters that have it are here; -1 = all */
 };
 
 struct checkpoint_state {
     const struct program *program; /* borrowed; laid out */
-    struct backend *backend;       /* borrowed: whose memory the spaces are; NULL = the host's */
-    const struct ownership *map;   /* borrowed: their owners; NULL = all of it is here */
-    int replica;                   /* the own place in the map */
+    struct backend *backend;       /* borrowed: has the memory of the spaces; NULL = the host's */
+    const struct ownership *map;   /* borrowed: the owners; NULL = this rank has everything */
+    int replica;                   /* this rank's place in the map */
     struct checkpoint_space spaces[CHECKPOINT_SPACES_MAX];
     int space_count;
 };
@@ -66,10 +69,10 @@ void checkpoint_state_init(struct checkpoint_state *state, const struct program 
                            float *buffers);
 
 /*
- * Save all of `state` as one shard and delete what exceeds the newest `keep` (>= 1). `about` gives
- * step, updates, samples, generation, instruction_set, config_digest, job and extra (borrowed);
- * files and time are filled in the file, not in `about`. `folder` gets the name.
- * -errno (-ENOSPC, -EACCES …) with the path; then nothing new is left.
+ * Save all of `state` as one shard, and delete all but the newest `keep` (>= 1) checkpoints.
+ * `about` gives step, updates, samples, generation, instruction_set, config_digest, job and extra
+ * (borrowed). The manifest on disk also gets files and time; `about` does not. `folder` gets the
+ * name. -errno (-ENOSPC, -EACCES …) with the path; then nothing new is left.
  */
 int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_state *state,
                     const struct manifest *about, char folder[CHECKPOINT_FOLDER_MAX],
@@ -77,12 +80,12 @@ int checkpoint_save(const char *path, int64_t keep, const struct checkpoint_stat
 
 /* ---- the same in parts, for several ranks ---------------------------------------------------- */
 
-/* Make `path` if need be and a fresh folder in it, whose name goes to `folder`. -errno with the
+/* Make `path` if it does not exist, and a new folder in it; `folder` gets the name. -errno with the
  * path. */
 int checkpoint_begin(const char *path, const struct manifest *about,
                      char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err);
 
-/* What one rank wrote; plain bytes, so that it may be sent as it is. */
+/* The files that one rank wrote. Plain bytes, so a rank can send the struct as it is. */
 struct checkpoint_shard {
     int file_count;
     struct checkpoint_shard_file {
@@ -92,23 +95,24 @@ struct checkpoint_shard {
     } files[CHECKPOINT_SHARD_FILES_MAX];
 };
 
-/* Write shard `shard` of `shards`: an equal part of the lines for ALL, cut at multiples of 4096
- * elements, buffers with shard 0, and what rank `shard` alone owns by the map. *out describes the
- * files, which are synced. -errno with the path. */
+/* Write shard `shard` of `shards`: an equal part of the state that all ranks hold, cut at multiples
+ * of 4096 elements; the buffers if it is shard 0; and the state that only rank `shard` owns by the
+ * map. *out describes the files, which are synced. -errno with the path. */
 int checkpoint_write_shard(const char *path, const char *folder,
                            const struct checkpoint_state *state, int shard, int shards,
                            struct checkpoint_shard *out, struct fleet_error *err);
 
-/* All shards are there: make it a checkpoint, then delete what exceeds the newest `keep` of those
- * of `history` (NULL = all), off-lineage ones that are older included. On failure the folder is
- * removed. */
+/* Complete the checkpoint when all shards are written. Then delete all but the newest `keep`
+ * checkpoints of `history` (NULL = of all), and older ones that are off the lineage. On failure the
+ * folder is removed. */
 int checkpoint_commit(const char *path, const char *folder, int64_t keep,
                       const struct manifest_history *history, const struct manifest *about,
                       const struct checkpoint_shard *shards, int shard_count,
                       struct fleet_error *err);
 
-/* Whether another job than `job_uid` has completed a checkpoint below `path` since then (one of
- * them goes to `folder`): two runs share it, and each may delete what the other needs. */
+/* True if another job than `job_uid` has completed a checkpoint below `path` since
+ * `since_wall_ms`; `folder` gets one of them. Then two runs share the path, and each may delete
+ * checkpoints that the other needs. */
 bool checkpoint_is_shared(const char *path, const char *job_uid, int64_t since_wall_ms,
                           char folder[CHECKPOINT_FOLDER_MAX]);
 
@@ -119,13 +123,13 @@ void checkpoint_discard(const char *path, const char *folder);
 
 /*
  * Fill `state` (every space) from the newest checkpoint of `history` (NULL = any) that verifies.
- * `resume`: TRAINING_RESUME_AUTO, or the step it must be of. *out_manifest (release it) says where
- * training goes on, `folder` which one it was. Corrupt ones that were passed over are in `warnings`
- * (may be NULL).
+ * `resume`: TRAINING_RESUME_AUTO, or the step that it must have. *out_manifest (release it) has the
+ * position of the training, `folder` the checkpoint's name. Corrupt checkpoints that were skipped
+ * are listed in `warnings` (may be NULL).
  *
- * -ENOENT: there is none (AUTO: start from the beginning; a step: error). -EBADMSG: there are some,
- * none is sound. -EINVAL: the newest sound one is of another model: all tensors missing, extra or
- * misshapen are listed. `state` is written only on success.
+ * -ENOENT: there is no checkpoint (AUTO: start from the beginning; a step: an error). -EBADMSG: all
+ * checkpoints are corrupt. -EINVAL: the newest sound one is of another model; the error lists all
+ * missing, extra and misshapen tensors. `state` is written only on success.
  */
 int checkpoint_restore(const char *path, int64_t resume, const struct manifest_history *history,
                        struct checkpoint_state *state, struct manifest *out_manifest,
@@ -133,24 +137,24 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_h
                        struct fleet_error *err);
 
 /*
- * Fill `state` from the checkpoint in `folder`, whose manifest was verified; with `weights_only`
- * parameters and buffers, and `state` holds no other spaces. -EINVAL lists everything missing,
- * extra and misshapen; -errno.
+ * Fill `state` from the checkpoint in `folder`, whose manifest was verified. With `weights_only` it
+ * reads parameters and buffers only, and `state` must have no other spaces. -EINVAL lists all
+ * missing, extra and misshapen tensors; -errno.
  */
 int checkpoint_load_folder(const char *folder, const struct manifest *manifest, bool weights_only,
                            struct checkpoint_state *state, struct fleet_error *err);
 
 /*
- * Fill parameters and buffers (spaces with suffix "") from one safetensors file, as
- * model.initialWeights says: fp32, bf16, fp16 or fp64 tensors under the exported names. -EINVAL
- * lists everything missing, extra and misshapen at once; -errno if the file cannot be read.
+ * Fill parameters and buffers (spaces with suffix "") from the safetensors file of
+ * model.initialWeights: fp32, bf16, fp16 or fp64 tensors under the exported names. -EINVAL lists
+ * all missing, extra and misshapen tensors; -errno if the file cannot be read.
  */
 int checkpoint_load_weights(const char *path, struct checkpoint_state *state,
                             struct fleet_error *err);
 
 /*
- * spec/training.md 3: SHA-256 over the parameters in ascending byte order of their names, each as
- * its raw little-endian fp32 values, as lower-case hex. `backend` as in checkpoint_state.
+ * The SHA-256 over the parameters in ascending byte order of their names, each as its raw
+ * little-endian fp32 values, as lower-case hex. `backend` as in checkpoint_state.
  */
 void checkpoint_weights_sha256(const struct program *program, struct backend *backend,
                                const float *parameters, char out[FLEET_SHA256_HEX_SIZE]);

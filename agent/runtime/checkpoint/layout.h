@@ -3,18 +3,19 @@
 #define AGENT_RUNTIME_CHECKPOINT_LAYOUT_H
 
 /*
- * Which bytes of the state go into which file of a shard, in order; and writing them.
+ * The layout of a shard: which bytes of the state go into which file, in which order. And the
+ * function that writes them.
  *
- * All data bytes of a shard's files, one after the other, have positions [0, total): a writer that
- * runs beside the training says by position how far it is.
+ * The data bytes of all files of a shard, one file after another, have the positions [0, total). A
+ * writer that runs beside the training reports its progress as a position.
  */
 
 #include "agent/runtime/checkpoint/checkpoint.h"
 #include "libfleet/checkpoint/safetensors.h"
 
-/* One file: tensors in order, and in its metadata what their names do not say. */
+/* One file: its tensors in order, and metadata for what their names do not express. */
 struct checkpoint_contents {
-    struct safetensors_tensor *tensors; /* [count]; `data` is the state's, of its back end */
+    struct safetensors_tensor *tensors; /* [count]; `data` is memory of the state's back end */
     size_t count;
     struct safetensors_metadata *metadata; /* [metadata_count]: "shape:NAME" of pieces,
                                               "buffer:NAME" */
@@ -28,16 +29,17 @@ struct checkpoint_layout {
     uint64_t total;                                               /* bytes of data in both */
 };
 
-/* Elements [first, end) of the flat spaces, as shard `shard` of `shards` has them. Borrows memory
- * of `state`, nothing of its program. */
+/* The layout of shard `shard` of `shards`. It borrows the memory of `state`, but nothing of its
+ * program. */
 void checkpoint_layout_init(struct checkpoint_layout *layout, const struct checkpoint_state *state,
                             int shard, int shards);
 void checkpoint_layout_release(struct checkpoint_layout *layout);
 
 /*
- * Where the bytes come from while they are written: acquire() gives the memory that holds `size`
- * bytes of position `position` until release(): `live`, which is the state's own, or host memory.
- * Called in order of position. NULL as a whole: the state's own, which does not change meanwhile.
+ * The source of the bytes that are written. acquire() returns memory that holds `size` bytes from
+ * position `position` and stays valid until release(): `live`, which is the state's own memory, or
+ * host memory. The calls come in the order of positions. Without a source (NULL) the writer reads
+ * the state's own memory, which must not change meanwhile.
  */
 struct checkpoint_source {
     void *context;

@@ -2,15 +2,15 @@
 #ifndef AGENT_RUNTIME_CHECKPOINT_TENSORS_H
 #define AGENT_RUNTIME_CHECKPOINT_TENSORS_H
 
-/* What a checkpoint_state holds, tensor by tensor: the common ground of saving and loading. */
+/* The tensors of a checkpoint_state, as a list that saving and loading share. */
 
 #include "agent/runtime/checkpoint/checkpoint.h"
 
 struct checkpoint_tensor {
     char *name; /* with the space's suffix */
     const struct program_var *var;
-    float *data;     /* memory of `backend` below; NULL: another rank has it */
-    bool is_divided; /* it belongs to a shard */
+    float *data;     /* memory of `backend` below; NULL: another rank has the tensor */
+    bool is_divided; /* the tensor belongs to one shard */
     int64_t elements;
     bool is_optimizer; /* goes into the optimizer's file */
 };

@@ -3,25 +3,26 @@
 #define AGENT_RUNTIME_COMM_COMM_H
 
 /*
- * A communicator: some ranks and what they can do together. comm_tcp_new() connects the ranks of a
- * generation, the world; comm_group() makes communicators over some of them. Each communicator has
- * connections of its own, so an operation of one never waits for an operation of another.
+ * A communicator: a set of ranks and their collective operations. comm_tcp_new() connects all ranks
+ * of a generation, the world; comm_group() makes communicators over some of them. Each communicator
+ * has connections of its own, so its operations never wait for those of another one.
  *
  * Rules
  *  (1) Every rank of a communicator starts the same operations in the same order, with the same
- *      type, reduction, root and count. A rank that does something else is found: -EPROTO names
- *      both ranks and what each of them runs; the others learn the two ranks.
- *  (2) Every operation has a deadline (monotonic ms, fleet_monotonic_ms(); INFINITY = none). Past
- *      it: -ETIMEDOUT. A broken connection: -ECONNRESET, with the rank. After any failure the world
- *      and all its groups are dead: every later call returns -ECONNABORTED; only abort and free are
- *      left. A failing rank shuts its connections, so the others fail at once, too.
- *  (3) comm_abort() may be called from any thread at any time; calls in progress return -ECANCELED
- *      within milliseconds, or the next one does. World and groups are dead afterwards.
- *  (4) Calls other than abort come from one thread at a time for a world with its groups. A
- *      communicator has at most one operation in flight (another start: -EBUSY); several
- *      communicators may have one each. A wait for one of them moves all of them on.
- *  (5) Results are the same bits on every rank, whatever the transport: a reduction adds in rank
- *      order, fp16 and bf16 in fp32 with one rounding at the end.
+ *      type, reduction, root and count. A mismatch is detected: on both ranks -EPROTO names the two
+ *      ranks and the operation that each of them runs; the other ranks learn the two ranks.
+ *  (2) Every operation has a deadline (monotonic ms, fleet_monotonic_ms(); INFINITY = none). After
+ *      the deadline it fails with -ETIMEDOUT. A broken connection gives -ECONNRESET, with the rank.
+ *      After any failure the world and all its groups are dead: only comm_abort() and comm_free()
+ *      may follow, and every other call returns -ECONNABORTED. A failing rank shuts its
+ *      connections, so the other ranks fail at once, too.
+ *  (3) Any thread may call comm_abort() at any time. Calls in progress return -ECANCELED within
+ *      milliseconds; if there is none, the next call does. World and groups are dead afterwards.
+ *  (4) All other calls for a world and its groups come from one thread at a time. A communicator
+ *      has at most one operation in flight (a second start: -EBUSY). Several communicators may have
+ *      one each; a wait for one of them makes progress on all of them.
+ *  (5) Results have the same bits on every rank and with every transport. A reduction adds in rank
+ *      order; fp16 and bf16 are added in fp32 with one rounding at the end.
  *
  * The ranks in arguments are those of the communicator; ranks in error texts and failed_rank are
  * those of the world.
@@ -41,8 +42,8 @@ struct comm_request;
 struct comm {
     int rank, world;     /* own rank and number of ranks, of this communicator */
     int failed_rank;     /* of the world: the rank whose connection broke first, -1 = none did */
-    int shm_ranks;       /* ranks of this machine, reached through shared memory */
-    int direct_ranks;    /* those of them whose large messages are read from their memory */
+    int shm_ranks;       /* ranks of this machine that are connected by shared memory */
+    int direct_ranks;    /* of these: ranks whose large messages we read from their memory */
     uint64_t bytes_sent; /* since creation, payload only */
     uint64_t bytes_received;
 
@@ -52,9 +53,9 @@ struct comm {
     struct comm_pair *pairs;    /* [world]; the own one is unused */
     struct comm_request *run;   /* the operation in flight, kept for the communicator's life */
     struct comm *next;          /* of the same net */
-    void *own_rings;            /* shared memory that the others read from us, or NULL */
+    void *own_rings;            /* our shared memory, which the other ranks read, or NULL */
     uint8_t key[COMM_KEY_SIZE]; /* of its connections */
-    uint32_t groups;            /* made of it so far */
+    uint32_t groups;            /* number of groups made of it so far */
 };
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -76,10 +77,10 @@ enum comm_type {
 
 enum comm_reduction {
     COMM_SUM,
-    COMM_MAX, /* NaN wins */
-    COMM_MIN, /* NaN wins */
+    COMM_MAX, /* NaN if any value is NaN */
+    COMM_MIN, /* NaN if any value is NaN */
     COMM_PROD,
-    COMM_AVG, /* the sum divided by the number of ranks; not of integers */
+    COMM_AVG, /* the sum divided by the number of ranks; not for integers */
 };
 #define COMM_REDUCTIONS 5
 
@@ -99,7 +100,8 @@ enum comm_reduction {
  *   barrier             -                       -
  *   tree_sum            as comm_tree_sum()
  *
- * Memory of an operation in flight belongs to it. Send and receive overlap only where it is said.
+ * The caller leaves the memory of an operation in flight alone. Send and receive may overlap only
+ * where the table allows it.
  */
 enum comm_operation {
     COMM_ALL_REDUCE,
@@ -116,7 +118,8 @@ enum comm_operation {
 };
 #define COMM_OPERATIONS 11
 
-/* A message to or from one rank. Messages of a pair match in the order of their sending. */
+/* A message to or from one rank. The messages of a pair match in the order in which they are
+ * sent. */
 struct comm_message {
     int peer; /* another rank */
     bool is_receive;
@@ -150,19 +153,19 @@ struct comm_call {
 };
 
 /*
- * Start an operation; the lists that `call` points to are borrowed until it is done. *out_request
- * belongs to the communicator and is valid until its next start. -EINVAL: an integer average, a
- * reduction of bool other than MAX and MIN, of complex numbers; a message to oneself. -EBUSY,
- * -ECONNABORTED: rules (4) and (2).
+ * Start an operation. It borrows the lists that `call` points to until it is done. *out_request
+ * belongs to the communicator and is valid until the next start. -EINVAL: an average of integers, a
+ * reduction of bool other than MAX and MIN, a reduction of complex numbers, or a message to this
+ * rank itself. -EBUSY, -ECONNABORTED: rules (4) and (2).
  */
 int comm_start(struct comm *comm, const struct comm_call *call, double deadline_ms,
                struct comm_request **out_request, struct fleet_error *err);
 
-/* Wait until it is done. Errors as rules (1) to (3) say; again: the same result. */
+/* Wait until the operation is done. Errors: rules (1) to (3). A second call has the same result. */
 int comm_wait(struct comm_request *run, struct fleet_error *err);
 
-/* Move all operations of the world on without waiting. 1: this one is done, 0: it is not, else its
- * error. */
+/* Make progress on all operations of the world, without waiting. Returns 1 if this one is done, 0
+ * if it is not, or its error. */
 int comm_test(struct comm_request *run, struct fleet_error *err);
 
 /* comm_start() and comm_wait(). */
@@ -184,11 +187,11 @@ int comm_all_reduce(struct comm *comm, void *data, int64_t count, enum comm_type
 int comm_all_gather(struct comm *comm, const void *mine, size_t bytes, void *all,
                     double deadline_ms, struct fleet_error *err);
 
-/* As all_gather with bytes[r] from rank r; all[] is packed in rank order. */
+/* As all_gather, but with bytes[r] bytes from rank r. all[] is packed in rank order. */
 int comm_all_gather_varying(struct comm *comm, const void *mine, const size_t *bytes, void *all,
                             double deadline_ms, struct fleet_error *err);
 
-/* Rank `root`'s data on every rank. Large data travels along a chain of ranks in pieces. */
+/* Send rank `root`'s data to every rank. Large data travels along a chain of ranks in pieces. */
 int comm_broadcast(struct comm *comm, void *data, size_t bytes, int root, double deadline_ms,
                    struct fleet_error *err);
 
@@ -197,9 +200,9 @@ int comm_all_to_all(struct comm *comm, const void *send, size_t bytes, void *rec
                     double deadline_ms, struct fleet_error *err);
 
 /*
- * Exchange in one go: send `send_bytes[i]` bytes from send[i] to rank i and receive
- * `receive_bytes[i]` bytes from rank i into receive[i], for all ranks at once. Entries of zero
- * bytes are skipped; the own one is copied. Both sides know the sizes. No order of sizes deadlocks.
+ * Exchange with all ranks at once: send `send_bytes[i]` bytes from send[i] to rank i, and receive
+ * `receive_bytes[i]` bytes from rank i into receive[i]. Entries of zero bytes are skipped; the own
+ * entry is copied. Both sides know the sizes. No combination of sizes deadlocks.
  */
 int comm_exchange(struct comm *comm, const void *const *send, const size_t *send_bytes,
                   void *const *receive, const size_t *receive_bytes, double deadline_ms,
@@ -208,8 +211,8 @@ int comm_exchange(struct comm *comm, const void *const *send, const size_t *send
 /* Returns when every rank has called it. */
 int comm_barrier(struct comm *comm, double deadline_ms, struct fleet_error *err);
 
-/* All messages at once: no order of them deadlocks. The other ranks may use lists of another length
- * and order, as long as each pair's messages match in order, count and type. */
+/* Send and receive all messages at once, so no order of them deadlocks. The lists of the ranks may
+ * differ in length and order, as long as each pair's messages match in order, count and type. */
 int comm_messages(struct comm *comm, const struct comm_message *messages, int count,
                   double deadline_ms, struct fleet_error *err);
 
@@ -220,12 +223,13 @@ int comm_receive(struct comm *comm, int from, void *data, size_t bytes, double d
                  struct fleet_error *err);
 
 /*
- * The deterministic sum (libfleet/plan/tree.h): finish the tree over ranks,
- * element by element. Rank r contributes its nodes' partial sums slots[i][0 … count); all ranks
- * know everybody's nodes from `leaves` and `world`. On return slots[0][0 … count) holds S(0,
- * leaves) on every rank, the same bits for any number of ranks. `workspace` has
- * tree_sum_workspace() bytes. Small ranges go in one round (everything to everybody), large ones
- * are cut into one part a rank (sum the part, gather the parts).
+ * The deterministic sum (libfleet/plan/tree.h): add the ranks' parts of the summation tree, element
+ * by element. Rank r contributes the partial sums of its nodes, slots[i][0 … count). All ranks
+ * compute the nodes of every rank from `leaves` and `world`. On return slots[0][0 … count) holds
+ * S(0, leaves) on every rank, with the same bits for any number of ranks. `workspace` has
+ * tree_sum_workspace() bytes. For a small range every rank sends all its partial sums to all ranks,
+ * in one round. A large range is cut into one part per rank: each rank sums its part, then the
+ * parts are gathered.
  */
 int comm_tree_sum(struct comm *comm, int64_t leaves, float *const *slots, int64_t count,
                   void *workspace, double deadline_ms, struct fleet_error *err);
@@ -238,21 +242,22 @@ size_t tree_sum_workspace(int64_t leaves, int world, int64_t count);
 /* A world of one: every operation is a copy. */
 struct comm *comm_local_new(void);
 
-/* How ranks of one machine reach each other. Each step also allows the ones before it, and each
- * pair takes the last one that both sides allow and that is found to work. */
+/* The connection between ranks of one machine. Each value also allows the ones before it. A pair
+ * takes the last one that both sides allow and that works in a test. */
 enum comm_neighbours {
-    COMM_NEIGHBOURS_TCP,    /* as all others */
+    COMM_NEIGHBOURS_TCP,    /* as between machines */
     COMM_NEIGHBOURS_SHARED, /* through rings in shared memory */
-    COMM_NEIGHBOURS_DIRECT, /* and large messages straight from the sender's memory */
+    COMM_NEIGHBOURS_DIRECT, /* also: large messages are read from the sender's memory */
 };
 
 /*
- * Connect all ranks of a generation. `addresses[r]` = "host:port" of rank r's listening socket,
- * `listener` our own (borrowed for the life of the world, non-blocking); lower ranks are dialled,
- * higher ones accepted. Each connection starts with an HMAC-SHA256 handshake in both directions
- * over `key`, ranks and world; a peer that fails it (of an old generation, a stranger) is
- * disconnected and does not disturb the others. `stop` is a descriptor that becomes readable when
- * the caller wants -ECANCELED. -ETIMEDOUT names the rank that was not reached by the deadline.
+ * Connect all ranks of a generation. addresses[r] is "host:port" of rank r's listening socket;
+ * `listener` is our own (borrowed for the life of the world, non-blocking). A rank connects to the
+ * lower ranks and accepts the higher ones. Each connection starts with an HMAC-SHA256 handshake in
+ * both directions over `key`, ranks and world. A peer that fails it (from an old generation, or a
+ * stranger) is disconnected and does not disturb the others. `stop` is a descriptor that the caller
+ * makes readable to end the call with -ECANCELED. -ETIMEDOUT names the rank that was not connected
+ * by the deadline.
  */
 struct comm_tcp_options {
     int rank, world;
@@ -261,29 +266,29 @@ struct comm_tcp_options {
     uint8_t key[COMM_KEY_SIZE];
     int stop; /* borrowed until comm_tcp_new() returns; -1 = none */
     enum comm_neighbours neighbours;
-    int *failed_rank; /* may be NULL: on failure the first rank that was not reached, else -1 */
+    int *failed_rank; /* may be NULL; set on failure: first rank without connection, else -1 */
 };
 int comm_tcp_new(const struct comm_tcp_options *options, double deadline_ms, struct comm **out,
                  struct fleet_error *err);
 
-/* A listening socket on `host` (NULL or "": all addresses), any free port; *out_port tells which.
- * The caller closes it. -EINVAL: not an address; -errno of bind. */
+/* A listening socket on `host` (NULL or "": all addresses) and any free port, *out_port. The caller
+ * closes it. -EINVAL: not an address; -errno of bind. */
 int comm_tcp_listen(const char *host, int *out_fd, int *out_port, struct fleet_error *err);
 
 /*
- * A communicator over ranks[0 … count) of `parent`, in this order, all different. All ranks of
- * `parent` call it with the same list, in the same order with its other operations; *out is NULL on
- * the ranks that are not in it. -EINVAL: an unknown or a duplicate rank. -EPROTO names
- * the ranks whose lists differ. Other errors as comm_tcp_new(). The caller frees it before the
- * world.
+ * A communicator over ranks[0 … count) of `parent`, in this order, all different. It counts as an
+ * operation of `parent`: all its ranks call it with the same list, in the same order as its other
+ * operations. On ranks that are not in the list *out is NULL. -EINVAL: an unknown or a duplicate
+ * rank. -EPROTO names the ranks whose lists differ. Other errors as comm_tcp_new(). The caller
+ * frees it before the world.
  */
 int comm_group(struct comm *parent, const int *ranks, int count, double deadline_ms,
                struct comm **out, struct fleet_error *err);
 
-/* Rule (3): the world of `comm` and all its groups. */
+/* Abort the world of `comm` and all its groups, by rule (3). */
 void comm_abort(struct comm *comm);
 
-/* Close the communicator's connections; the world comes last. No call may be in progress. NULL is
+/* Close the communicator's connections. Free the world last. No call may be in progress. NULL is
  * fine. */
 void comm_free(struct comm *comm);
 

@@ -3,11 +3,11 @@
 #define AGENT_RUNTIME_COMM_ENGINE_H
 
 /*
- * What the sources of comm/ share. From the bottom up:
+ * Declarations that the sources of comm/ share. From the bottom up:
  *
- *   transport (tcp.c, shm.c)  moves bytes between two ranks, as many as can be moved now
- *   frame.c                   cuts them into messages and checks that both ranks mean the same
- *   engine.c                  moves all operations in flight on, waits, ends the world on failure
+ *   transport (tcp.c, shm.c)  moves bytes between two ranks, as many as it can without waiting
+ *   frame.c                   cuts them into messages and checks that both ranks run the same call
+ *   engine.c                  advances all operations in flight, waits, ends the world on failure
  *   algorithms                rounds of messages and the arithmetic between them
  */
 
@@ -25,9 +25,9 @@
 #define FRAME_MESSAGE 0x464c4a4du
 #define FRAME_FAILED  0x464c4a46u /* the sender gives up: two ranks disagree */
 
-/* Of the operation that a message belongs to: equal on both sides, or the ranks disagree. */
+/* Identifies the operation that a message belongs to. If it differs, the ranks disagree. */
 struct comm_signature {
-    uint32_t number; /* of the communicator's operations, from 1; messages: 0 */
+    uint32_t number; /* counts the communicator's operations, from 1; messages: 0 */
     uint8_t operation, type, reduction, unused;
     int32_t root;
     int32_t parts; /* tree_sum: leaves */
@@ -36,11 +36,11 @@ struct comm_signature {
 
 struct comm_frame {
     uint32_t magic;
-    uint32_t sequence; /* of frames of this direction of this pair, from 0 */
+    uint32_t sequence; /* counts the frames of this direction of this pair, from 0 */
     uint64_t bytes;    /* of payload */
-    uint64_t address;  /* of the payload in the sender's memory; 0: it follows */
+    uint64_t address;  /* of the payload in the sender's memory; 0: the payload follows */
     struct comm_signature call;
-    int32_t ranks[2]; /* FAILED: those that disagree, of the world */
+    int32_t ranks[2]; /* FAILED: the ranks of the world that disagree */
 };
 
 /* One direction of a pair. */
@@ -50,7 +50,7 @@ struct comm_stream {
     uint64_t bytes; /* of the payload */
     uint64_t done;  /* of header and payload together */
     uint32_t sequence;
-    int message; /* messages: which one is under way */
+    int message; /* messages: index of the one in progress */
     bool is_pending;
     bool is_direct; /* the receiver reads the payload in the sender's memory */
 };
@@ -61,16 +61,16 @@ struct comm_stream {
 struct comm_transport {
     const char *name;
 
-    /* Move what can be moved now of the parts. The number of bytes, 0: nothing now, < 0: the
-     * connection is broken (-EPIPE: the other side closed it). */
+    /* Move as many bytes of the parts as possible without waiting. Returns their number; 0: none
+     * now; < 0: the connection is broken (-EPIPE: the other side closed it). */
     ssize_t (*send)(struct comm_pair *pair, const struct iovec *parts, int count);
     ssize_t (*receive)(struct comm_pair *pair, const struct iovec *parts, int count);
 
-    /* What to poll the pair's descriptor for, before sleeping until the pending streams can move;
-     * 0: do not sleep, something has come meanwhile. */
+    /* Called before a sleep until the pending streams can move. Returns the events to poll the
+     * pair's descriptor for; 0: do not sleep, because data has arrived meanwhile. */
     short (*sleep)(struct comm_pair *pair);
 
-    /* The descriptor has these events. */
+    /* Called when the descriptor has these events. */
     void (*wake)(struct comm_pair *pair, short events);
 };
 
@@ -85,8 +85,8 @@ struct comm_pair {
 
     /* shared memory (shm.c) */
     struct shm_ring *ring_out, *ring_in;
-    int pid;          /* whose memory we read; 0: we cannot */
-    bool reads_us;    /* it reads ours */
+    int pid;          /* the process whose memory we read; 0: we cannot read it */
+    bool reads_us;    /* the other side reads our memory */
     bool is_closed;   /* the other side has closed the connection */
     uint32_t offered; /* direct messages sent so far */
 };
@@ -110,8 +110,9 @@ struct tree_state {
 };
 
 /*
- * Prepare round `run->round` (from 0) of an operation by comm_post(); the rounds before it are
- * through. false: there is none, the operation is done.
+ * Prepare round `run->round` (from 0) of an operation with comm_post_send() and
+ * comm_post_receive(). All earlier rounds are complete. Returns false if there is no such round:
+ * the operation is done.
  */
 typedef bool comm_algorithm(struct comm_request *run);
 
@@ -126,13 +127,13 @@ struct comm_request {
     bool is_running;
     int rc; /* of the last operation */
     struct fleet_error err;
-    void *scratch; /* grows, kept */
+    void *scratch; /* grows and is kept */
     size_t scratch_bytes;
-    uint32_t number; /* of operations that all ranks take part in */
+    uint32_t number; /* operations of all ranks so far */
     struct tree_state tree;
 };
 
-/* What a world and its groups share. */
+/* The data that a world and its groups share. */
 struct comm_net {
     struct comm *world;
     pthread_mutex_t lock; /* for an abort: of `comms`, and of the descriptors of their pairs */
@@ -143,7 +144,7 @@ struct comm_net {
     struct pollfd *polls;
     struct comm_pair **polled; /* [poll_count] */
     size_t poll_count, poll_capacity;
-    int patience; /* waits that may still find nothing before they sleep; <= 0: resting */
+    int patience; /* further polls without result before a sleep; <= 0: sleep at once */
 
     /* to connect groups */
     char **addresses; /* [world], owned */
@@ -153,35 +154,36 @@ struct comm_net {
 
 /* ---- engine.c -------------------------------------------------------------------------------- */
 
-/* A communicator with `members` (copied; NULL: 0 … world - 1) and pairs without connections, in the
- * net of `parent` or, without one, in a new net; NULL and an error if that cannot be made. */
+/* A communicator with `members` (copied; NULL: 0 … world - 1) and pairs without connections. It
+ * joins the net of `parent`; without a parent it gets a new net. NULL and *err on failure. */
 struct comm *comm_new(struct comm *parent, const int *members, int rank, int world,
                       struct fleet_error *err);
 
-/* Move all operations in flight on, without waiting; a failure is kept in each of them. */
+/* Make progress on all operations in flight, without waiting. Each of them keeps a failure. */
 void comm_move_on(struct comm_net *net);
 
-/* The world is over: all operations in flight end with this error, or with -ECANCELED if it was
- * aborted; the others are hung up on. */
+/* End the world. All operations in flight end with this error, or with -ECANCELED if the world was
+ * aborted. The connections to all other ranks are shut. */
 void comm_fail(struct comm_net *net, int rc, const struct fleet_error *cause);
 
-/* In this round: send to and receive from rank `peer`, which is not the own one. */
+/* In this round, send to and receive from rank `peer`, which must be another rank. */
 void comm_post_send(struct comm_request *run, int peer, const void *data, size_t bytes);
 void comm_post_receive(struct comm_request *run, int peer, void *data, size_t bytes);
 
-/* The request's scratch memory of at least `bytes`; what it held is lost. */
+/* The request's scratch memory of at least `bytes` bytes. Its old content is lost. */
 void *comm_scratch(struct comm_request *run, size_t bytes);
 
 /* ---- frame.c --------------------------------------------------------------------------------- */
 
-/* Make the next frame of a pair's stream pending; `is_out` says which. */
+/* Make the next frame of a stream of a pair pending: the outgoing one if `is_out`. */
 void frame_start(struct comm_request *run, int peer, bool is_out, const void *payload, size_t bytes,
                  const struct comm_signature *signature);
 
-/* Move what can be moved now between us and `peer`. Errors as comm.h (1) and (2) say. */
+/* Move all bytes between us and `peer` that can move without waiting. Errors: comm.h (1), (2). */
 int frame_progress(struct comm *comm, int peer, struct fleet_error *err);
 
-/* Tell everybody who is between two messages that ranks a and b of the world disagree. */
+/* Send every rank the message that ranks a and b of the world disagree. A rank to which a message
+ * is half sent gets none. */
 void frame_tell_failure(struct comm_net *net, int a, int b);
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
@@ -192,34 +194,36 @@ comm_algorithm comm_broadcast_next;                            /* broadcast.c */
 comm_algorithm comm_all_reduce_next, comm_reduce_scatter_next; /* reduce.c */
 comm_algorithm comm_tree_sum_next;                             /* tree_sum.c */
 
-/* What both sides must say of a message; its count in elements. */
+/* The signature of a message, which must be equal on both sides; its count is in elements. */
 struct comm_signature comm_messages_signature(const struct comm_message *message);
 
-/* The message of `run` that follows on a stream when its last one is through, if there is one. */
+/* Start the next message of `run` on a stream whose last message is complete, if there is one. */
 void comm_messages_continue(struct comm_request *run, int peer, bool is_out);
 
-/* to[i] = the reduction of inputs[0 … n)[i], in this order. `to` may be one of them, otherwise they
- * do not overlap it. */
+/* to[i] = the reduction of inputs[0 … n)[i], in this order. `to` may be one of the inputs; else it
+ * does not overlap them. */
 void comm_fold(enum comm_type type, enum comm_reduction reduction, const void *const *inputs, int n,
                int64_t count, void *to);
 
 /* ---- shm.c ----------------------------------------------------------------------------------- */
 
-/* Move the pairs of one machine to shared memory, as far as both sides want and can: one exchange
- * between all ranks over the new communicator. */
+/* Move the pairs of one machine to shared memory, as far as both sides allow it and it works. Makes
+ * one exchange between all ranks over the new communicator. */
 int shm_negotiate(struct comm *comm, enum comm_neighbours wanted, double deadline_ms,
                   struct fleet_error *err);
 
-/* Whether the other side has read all direct messages. */
+/* True if the other side has read all direct messages. */
 bool shm_is_taken(const struct comm_pair *pair);
 
 /* Read part of a direct message at `address`; 0 or -errno. */
 int shm_read(struct comm_pair *pair, uint64_t address, void *to, uint64_t bytes);
 
-/* A direct message has been read whole: -EPIPE if its sender had given it up, else tell it. */
+/* We have read a whole direct message. Report that to its sender; -EPIPE if the sender had given it
+ * up before. */
 int shm_take(struct comm_pair *pair);
 
-/* Our memory is our own again: direct messages that are not taken yet are not to be believed. */
+/* Give up the direct messages that the other side has not read yet: our memory may change now, and
+ * a reader must discard them. */
 void shm_give_up(struct comm_pair *pair);
 
 void shm_release(struct comm *comm);
@@ -233,8 +237,9 @@ int tcp_connect_comm(struct comm *comm, const struct comm_tcp_options *options, 
 /* ---- tcp_connect.c --------------------------------------------------------------------------- */
 
 /*
- * Connect rank `options->rank` to all others: sockets[r] for r != rank (own entry -1), handshaken,
- * non-blocking, owned by the caller. On failure none is left open. Errors as comm_tcp_new().
+ * Connect rank `options->rank` to all others: sockets[r] for r != rank (the own entry is -1), after
+ * the handshake, non-blocking, owned by the caller. On failure none is left open. Errors as
+ * comm_tcp_new().
  */
 int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, int *sockets,
                     struct fleet_error *err);
