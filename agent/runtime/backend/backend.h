@@ -9,9 +9,9 @@
  * Memory of the device is written and read by kernels, by copy_in, copy_out and clear, and through
  * backend_map(). Every other access is a defect: on a GPU it would crash, under guard/ it does.
  *
- * Determinism: for one instruction-set level a kernel's bits depend on its operands
- * alone: not on the number of threads, not on addresses, not on what ran before. Reductions use a
- * fixed number of virtual lanes and blocks cut by shape.
+ * Determinism: at one instruction-set level the bits of a kernel's result depend only on its
+ * operands: not on the number of threads, not on addresses, not on earlier work. Reductions use a
+ * fixed number of virtual lanes, and blocks that depend only on the shape.
  *
  * Headers that CUDA sources include stay valid C++.
  */
@@ -25,24 +25,24 @@
 struct fleet_error;
 struct backend;
 
-/* What dgc sends and has received (libfleet/program/dgc.h). */
+/* The messages that dgc sends and has received (libfleet/program/dgc.h). */
 struct run_messages {
     double ratio;  /* the share of elements that is sent; 0 = dense phase */
-    int ranks;     /* that exchange; 0 counts as 1 */
+    int ranks;     /* number of ranks that exchange; 0 counts as 1 */
     int rank;      /* our own place among them */
     int64_t words; /* of a rank's message */
-    uint32_t *all; /* [ranks][words], host memory that kernels reach; NULL in the dense phase */
+    uint32_t *all; /* [ranks][words], host memory that kernels can access; NULL in the dense phase */
 };
 
-/* What changes from run to run; everything else is in the operator. */
+/* The values that change from run to run; everything else is in the operator. */
 struct run_scalars {
     uint64_t seed;         /* of the job */
     int64_t step;          /* batch, from 0 */
     int64_t first_sample;  /* index of the micro-batch's first sample within the step */
-    double gradient_scale; /* what the tree's sum is multiplied by: 1 / leaves */
+    double gradient_scale; /* factor for the tree's sum: 1 / leaves */
     double learning_rate;  /* of this update */
     int64_t update_1based; /* number of the update, for bias corrections; >= 1 */
-    bool absent;           /* this rank has no micro-batch: it gives zeros where others have one */
+    bool absent;           /* this rank has no micro-batch; it communicates zeros */
     bool evaluation;       /* of held-out data: batch_norm uses its running statistics and leaves no
                               new ones, dropout copies */
     struct run_messages messages;
@@ -61,21 +61,21 @@ struct kernel_call {
 typedef int (*kernel_fn)(struct backend *backend, const struct kernel_call *call,
                          struct fleet_error *err);
 
-/* What the host does with memory that it maps. */
+/* The access of the host to memory that it maps. */
 enum backend_access {
     BACKEND_READ,
-    BACKEND_WRITE,  /* all of it, without looking at what it holds */
+    BACKEND_WRITE,  /* writes all of it, without reading its content */
     BACKEND_CHANGE, /* reads and writes */
 };
 
 struct backend_vtable {
     const char *name; /* "cpu", "guard", "cuda" */
 
-    /* 64-byte aligned zeroed memory of the device; NULL and *err when there is none. */
+    /* 64-byte aligned zeroed memory of the device; NULL and *err if there is none. */
     void *(*allocate)(struct backend *backend, size_t bytes, struct fleet_error *err);
     void (*deallocate)(struct backend *backend, void *memory);
 
-    /* The same of the host, which kernels and transports can read and write, too. */
+    /* The same for memory of the host, which kernels and transports can also read and write. */
     void *(*allocate_host)(struct backend *backend, size_t bytes, struct fleet_error *err);
     void (*deallocate_host)(struct backend *backend, void *memory);
 
@@ -85,8 +85,9 @@ struct backend_vtable {
     /* accumulator[i] += addend[i], fp32: the only arithmetic of the summation tree. */
     void (*add)(struct backend *backend, float *accumulator, const float *addend, int64_t count);
 
-    /* What goes over a wire in fp16: halves[i] = scale · from[i], to the nearest, ties to even; and
-     * back: to[i] = scale · halves[i]. `halves` is the host's, the other the device's. */
+    /* Conversions for sending in fp16: halves[i] = scale · from[i], rounded to the nearest, ties to
+     * even; and back: to[i] = scale · halves[i]. `halves` is host memory, the other device memory.
+     */
     void (*narrow)(struct backend *backend, uint16_t *halves, const float *from, float scale,
                    int64_t count);
     void (*widen)(struct backend *backend, float *to, const uint16_t *halves, float scale,
@@ -96,7 +97,7 @@ struct backend_vtable {
     void (*copy_in)(struct backend *backend, void *device, const void *host, size_t bytes);
     void (*copy_out)(struct backend *backend, void *host, const void *device, size_t bytes);
 
-    /* Zeros. */
+    /* Fill with zeros. */
     void (*clear)(struct backend *backend, void *device, size_t bytes);
 
     /* backend_map() and backend_unmap(). */
@@ -111,7 +112,7 @@ struct backend {
     const struct backend_vtable *vtable;
 };
 
-/* All its memory must have been given back. NULL is fine. */
+/* Free the back end. All its memory must be deallocated before. NULL is fine. */
 static inline void backend_free(struct backend *backend)
 {
     if (backend)
@@ -119,10 +120,10 @@ static inline void backend_free(struct backend *backend)
 }
 
 /*
- * Host memory that stands for device[0 … bytes) until it is unmapped with the same arguments: the
- * memory itself where the host can reach it, else a copy that unmap brings back if it was written.
- * No kernel may run over the range meanwhile. Any thread may call; ranges may be mapped side by
- * side. Without a back end (NULL) the memory is the host's own.
+ * Host memory that stands for device[0 … bytes) until it is unmapped with the same arguments. It is
+ * the memory itself if the host can access it; else it is a copy, and unmap copies it back if it
+ * was written. No kernel may use the range meanwhile. Any thread may call, and several ranges may
+ * be mapped at once. Without a back end (NULL) the memory is the host's own.
  */
 static inline void *backend_map(struct backend *backend, void *device, size_t bytes,
                                 enum backend_access access)

@@ -16,17 +16,17 @@ struct backend_kind {
     /* A back end at `level` with `threads` threads: errors as backend_cpu_new(). */
     int (*create)(enum fleet_isa level, int threads, struct backend **out, struct fleet_error *err);
 
-    /* Its memory alone, without kernels: for what outlives a change of the level. */
+    /* Only its memory, without kernels: for data that outlives a change of the level. */
     struct backend *(*create_memory)(int threads);
 };
 
 /* NULL if none has this name. */
 const struct backend_kind *backend_kind_find(const char *name);
 
-/* What FLEET_BACKEND says. -EINVAL with all names if there is no such back end. */
+/* The kind that FLEET_BACKEND names. -EINVAL with all names if there is no such back end. */
 int backend_kind_choose(const struct backend_kind **out, struct fleet_error *err);
 
-/* A back end of that kind at backend_level_detect(). Errors of both. */
+/* A back end of the kind that FLEET_BACKEND names, at backend_level_detect(). Errors of both. */
 int backend_open(int threads, struct backend **out, struct fleet_error *err);
 
 #endif

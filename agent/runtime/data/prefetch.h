@@ -5,11 +5,11 @@
 /*
  * Micro-batches read ahead by a thread, while the one before is computed.
  *
- *     prefetch_want(p, next)           as soon as it is known which one comes next
- *     prefetch_take(p, now, …)         waits for it, or reads it here if it was not wanted before
+ *     prefetch_want(p, next)           as soon as the next micro-batch is known
+ *     prefetch_take(p, now, …)         waits for it; reads it here if nothing asked for it before
  *
- * What is taken does not depend on what was wanted: prefetching changes when samples are read,
- * never which. All calls come from one thread.
+ * prefetch_want() changes when samples are read, but never which samples prefetch_take() returns.
+ * All calls come from one thread.
  */
 
 #include <stdint.h>
@@ -28,16 +28,16 @@ struct prefetch_options {
     int64_t target_size; /* context, or 1 */
 };
 
-/* The options are copied. Starts the thread; where the system gives none, samples are read by
- * take. */
+/* Copies the options and starts the thread. If the system cannot create a thread,
+ * prefetch_take() reads the samples. */
 struct prefetch *prefetch_new(const struct prefetch_options *options);
 void prefetch_free(struct prefetch *prefetch); /* NULL is fine */
 
 /* Begin to read the samples with numbers first … first + samples - 1. Never waits. */
 void prefetch_want(struct prefetch *prefetch, int64_t first);
 
-/* Those samples: inputs[samples][input_size] (int32 or float), targets[samples][target_size].
- * Errors as dataset_read(). */
+/* Return those samples: inputs[samples][input_size] (int32 or float),
+ * targets[samples][target_size]. Errors as dataset_read(). */
 int prefetch_take(struct prefetch *prefetch, int64_t first, void *inputs, int32_t *targets,
                   struct fleet_error *err);
 

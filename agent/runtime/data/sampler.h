@@ -6,9 +6,9 @@
  * The order of samples: a function of (seed, number). It does not depend on ranks or on earlier
  * calls.
  *
- * Sample number k = step · globalBatchSize + i of an endless sequence is position k mod n of epoch
- * k div n; with `shuffle` each epoch is permuted by a bijection keyed by (seed, epoch). So every
- * epoch shows every sample once, and the position in the data is one number.
+ * Number k = step · globalBatchSize + i of an endless sequence is position k mod n of epoch k div
+ * n. With `shuffle` each epoch is permuted by a bijection keyed by (seed, epoch). So every epoch
+ * has every sample once, and the position in the data is one number.
  */
 
 #include <stdbool.h>

@@ -3,11 +3,11 @@
 #define AGENT_RUNTIME_EXECUTOR_COMMUNICATION_H
 
 /*
- * Communication operators (libfleet/program/op.h) as calls of comm.h: groups, types on the wire,
- * ranges of flat spaces, the partial sums of the gradient.
+ * Runs communication operators (libfleet/program/op.h) as calls of comm.h. It chooses groups, types
+ * on the wire, ranges of flat spaces, and the partial sums of the gradient.
  *
- * A group of one rank needs no communicator: operators over operands copy then, those over a range
- * leave it as it is.
+ * A group of one rank needs no communicator. Then an operator with operands copies them, and an
+ * operator over a range leaves the range unchanged.
  */
 
 #include <stdbool.h>
@@ -20,40 +20,41 @@
 struct comm;
 struct fleet_error;
 
-/* What a rank brings along. All is borrowed; the caller changes it only while nothing runs. */
+/* The data of a rank for its communication. All of it is borrowed; the caller changes it only while
+ * nothing runs. */
 struct communication {
     struct comm *world;                      /* aborted when a run fails halfway; may be NULL */
-    struct comm *groups[OP_GROUP_WORLD + 1]; /* by the set of axes; NULL: this rank alone */
-    struct backend *memory;                  /* whose memory the operands are */
-    void *workspace;                         /* of the host: communication_workspace() bytes */
+    struct comm *groups[OP_GROUP_WORLD + 1]; /* by the set of axes; NULL: only this rank */
+    struct backend *memory;                  /* has the memory of the operands */
+    void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
 
-    double (*deadline_ms)(void *context); /* of an operation that starts now */
+    double (*deadline_ms)(void *context); /* for an operation that starts now */
     void *context;
 
-    /* What the rank at `place` of the operator's group owns of its range: elements
-     * [*out_first, + *out_count) of the space. NULL: no operator asks. */
+    /* The part of the operator's range that the rank at `place` of its group owns: elements
+     * [*out_first, + *out_count) of the space. NULL: no operator needs it. */
     void (*owned)(void *context, const struct program_op *op, int place, int64_t *out_first,
                   int64_t *out_count);
 
-    /* The gradient: slots[0 … nodes) hold this rank's partial sums once the additions `folds` have
-     * been made, which are left to the operators that read the gradient; slots[0] gets the sum. */
+    /* The gradient. slots[0 … nodes) hold this rank's partial sums after the additions `folds`. The
+     * operators that read the gradient make these additions. slots[0] gets the sum. */
     float *const *slots;
     int nodes; /* 0: the rank has no leaves */
     int64_t leaves;
     const struct tree_instruction *folds; /* [fold_count], all TREE_ADD */
     int64_t fold_count;
-    double averaged; /* what a rank divides by before it rounds to fp16 */
+    double averaged; /* a rank divides by this before it rounds to fp16 */
 
     struct run_messages messages; /* of dgc, as the kernels have them */
 };
 
-/* Bytes of host memory that one operator of `program` takes in this rank's groups. */
+/* Bytes of host memory that any one operator of `program` needs in this rank's groups. */
 size_t communication_workspace(const struct communication *c, const struct program *program);
 
-/* Run `op`. `in`, `out`: its operands, device memory; of a range: both its first element in the
- * segment of its space. Kernels are those of `backend`. Errors as comm.h says, with the operator's
- * name in front; -EINVAL: the group has no rank at the root or shift. */
+/* Run `op`, with kernels of `backend`. `in` and `out` are its operands in device memory; for a
+ * range both point to its first element in the segment of its space. Errors as in comm.h, with the
+ * operator's name in front; -EINVAL: the group has no rank at the root or shift. */
 int communication_run(const struct communication *c, struct backend *backend,
                       const struct program *program, const struct program_op *op, const void *in,
                       void *out, struct fleet_error *err);

@@ -3,16 +3,17 @@
 #define AGENT_RUNTIME_EXECUTOR_EXECUTOR_H
 
 /*
- * Walks the operators of a section: resolves every operand to base + offset and calls the kernels.
+ * Runs the operators of a section in order: resolves every operand to base + offset and calls the
+ * kernels.
  *
- * Memory comes from outside as one base address a segment (memory_plan.h says which variable lies
- * where), so that each micro-batch can write its gradients into another slot of the summation tree
- * by another base for the gradient segment, without a copy.
+ * The caller gives one base address per segment (memory_plan.h places the variables). So each
+ * micro-batch can write its gradients into another slot of the summation tree without a copy: the
+ * gradient segment gets another base.
  *
- * Communication operators run in a queue of their own, in program order, beside the kernels. Before
- * a kernel runs, those in front of it have ended that write what it reads or writes, or read what
- * it writes; so the order of the program alone says what overlaps. Without a communication
- * (executor_bind()) this rank is alone in all groups.
+ * Communication operators run in a queue of their own, in program order, beside the kernels. A
+ * kernel waits for every earlier communication operator that writes memory which the kernel reads
+ * or writes, or that reads memory which the kernel writes. So only the order of the program decides
+ * what overlaps. Without a communication (executor_bind()) this rank is alone in all groups.
  */
 
 #include <stdatomic.h>
@@ -25,23 +26,23 @@ struct communication;
 struct executor;
 
 struct executor_bases {
-    void *segment[MEMORY_SEGMENT_COUNT]; /* device memory; a segment that a section does not touch
-                                            may be NULL */
+    void *segment[MEMORY_SEGMENT_COUNT]; /* device memory; may be NULL if a section does not use
+                                            the segment */
 };
 
 /*
- * Prepare `program` for `backend`: resolves kernels and operands, allocates nothing later.
- * Operators that read what the rank does not hold are left out: another rank runs them; so is an
- * owned all_gather of the UPDATE section, which the trainer runs behind it (share.h).
- * program, plan and backend are borrowed for the executor's life.
+ * Prepare `program` for `backend`: resolves kernels and operands. Nothing is allocated later. Two
+ * kinds of operators are left out: those that read memory which this rank does not hold, because
+ * another rank runs them; and an owned all_gather of the UPDATE section, which the trainer runs
+ * after that section (share.h). program, plan and backend are borrowed for the executor's life.
  * -ENOTSUP: an operator that does not communicate has no kernel.
  */
 int executor_new(const struct program *program, const struct memory_plan *plan,
                  struct backend *backend, struct executor **out, struct fleet_error *err);
 void executor_free(struct executor *executor);
 
-/* Communicate as `communication` says (communication.h), borrowed until the next call; NULL: alone.
- * -EAGAIN: the system gives no thread for the second queue. */
+/* Use `communication` (communication.h), borrowed until the next call; NULL: this rank is alone.
+ * -EAGAIN: the system cannot create a thread for the second queue. */
 int executor_bind(struct executor *executor, const struct communication *communication,
                   struct fleet_error *err);
 
@@ -50,44 +51,45 @@ int executor_launch(struct executor *executor, int at, const struct executor_bas
                     const struct run_scalars *scalars, struct fleet_error *err);
 
 /*
- * Run all operators of `section` in order and wait for the last. Looks at *stop before each
- * operator and returns -ECANCELED once it is set; other errors come from the operators, with their
- * names. A failure with communication in flight aborts the communicators.
- * With scalars->evaluation the backward operators of the micro-batch are left out, and those for
- * training alone; with scalars->absent all kernels are, and communication gives zeros.
+ * Run all operators of `section` in order and wait for the last. Checks *stop before each operator
+ * and returns -ECANCELED once it is set. Other errors come from the operators, with their names. A
+ * failure with communication in flight aborts the communicators.
+ * With scalars->evaluation the micro-batch runs without its backward operators and without those
+ * that are for training only. With scalars->absent no kernel runs, and this rank communicates
+ * zeros.
  */
 int executor_run(struct executor *executor, enum program_section section,
                  const struct executor_bases *bases, const struct run_scalars *scalars,
                  const atomic_bool *stop, struct fleet_error *err);
 
 /*
- * The same of the micro-batch section, for the last micro-batch of an update: the communication
- * operators at the front of the EXCHANGE section start as soon as the operators of the micro-batch
- * have ended that write what they read. executor_run() of EXCHANGE, which must follow, starts the
- * rest and waits for all. `exchange_bases` is that run's bases.
+ * The same for the micro-batch section of an update's last micro-batch. Communication operators at
+ * the front of the EXCHANGE section start during it, each as soon as its input is complete.
+ * executor_run() of EXCHANGE must follow; it starts the rest and waits for all. `exchange_bases`
+ * are the bases of that run.
  */
 int executor_run_last(struct executor *executor, const struct executor_bases *bases,
                       const struct executor_bases *exchange_bases,
                       const struct run_scalars *scalars, const atomic_bool *stop,
                       struct fleet_error *err);
 
-/* Give up what executor_run_last() has started: abort the communicators, wait. Nothing happens if
- * nothing is in flight. */
+/* Give up the operators that executor_run_last() has started: abort the communicators and wait.
+ * Does nothing if nothing is in flight. */
 void executor_cancel(struct executor *executor);
 
 /*
- * Run the micro-batch section as executor_run() does, slowly, and as if this rank were alone: after
- * each operator `watch` sees what it has written (out[i], device memory, NULL where absent). A
- * watch that returns false ends the run; the result is 0 then, too. Its time is not counted. Errors
- * as executor_run().
+ * Run the micro-batch section as executor_run() does, but slowly and as if this rank were alone.
+ * After each operator `watch` gets the memory that it has written (out[i], device memory; NULL if
+ * absent). If `watch` returns false, the run ends with 0. Its time is not counted. Errors as
+ * executor_run().
  */
 typedef bool (*executor_watch)(void *context, const struct program_op *op, void *const *out);
 int executor_inspect(struct executor *executor, const struct executor_bases *bases,
                      const struct run_scalars *scalars, const atomic_bool *stop,
                      executor_watch watch, void *context, struct fleet_error *err);
 
-/* Seconds spent so far, for the step's time split: in kernels by part; waiting for communication;
- * and in communication, whether waited for or not. */
+/* Seconds spent so far, for the parts of the step's time: in kernels; in waits for communication;
+ * and in all communication, including the part that overlaps with kernels. */
 struct executor_times {
     double forward_s, backward_s, check_s, update_s;
     double waited_s, communication_s;

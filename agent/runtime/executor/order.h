@@ -3,18 +3,19 @@
 #define AGENT_RUNTIME_EXECUTOR_ORDER_H
 
 /*
- * Which operators may not overlap: those of two where one writes memory that the other reads or
- * writes. Memory counts, not variables: the arena gives a place to one variable after the other.
+ * Decides which operators may not overlap: two operators conflict if one writes memory that the
+ * other reads or writes. The check uses memory, not variables, because the arena gives the same
+ * place to several variables in turn.
  */
 
 #include <stdbool.h>
 
 #include "libfleet/plan/memory_plan.h"
 
-/* Where the range of a communication operator begins; MEMORY_NOWHERE: it has none. */
+/* The beginning of a communication operator's range; MEMORY_NOWHERE: it has none. */
 struct memory_place order_range(const struct program_op *op);
 
-/* One of the two has to wait for the other. */
+/* True if one of the two has to wait for the other. */
 bool order_conflict(const struct program *program, const struct memory_plan *plan,
                     const struct program_op *a, const struct program_op *b);
 

@@ -3,14 +3,14 @@
 #define AGENT_RUNTIME_EXECUTOR_QUEUE_H
 
 /*
- * One thread that runs what is put to it, in this order: the executor's second queue.
+ * One thread that runs items in the order in which they are put: the executor's second queue.
  *
  *     ticket = queue_put(queue, run, context)     does not wait
- *     queue_wait(queue, ticket, &err)             that item and all before it have run
- *     queue_finish(queue, &err)                   all have; the queue is as new
+ *     queue_wait(queue, ticket, &err)             waits until that item and all before it have run
+ *     queue_finish(queue, &err)                   waits for all; then the queue is as new
  *
- * After an item that fails the rest are not run, until queue_finish(): every wait for one of them
- * returns that failure. One thread puts and waits.
+ * If an item fails, the items after it are not run, and every wait for one of them returns that
+ * failure, until queue_finish(). Only one thread puts and waits.
  */
 
 #include <stdint.h>
@@ -20,11 +20,11 @@ struct queue;
 
 typedef int (*queue_run)(void *context, struct fleet_error *err);
 
-/* A queue that never holds more than `capacity` items that have not run. -EAGAIN: the system gives
- * no thread. */
+/* A queue for at most `capacity` items that have not run. -EAGAIN: the system cannot create a
+ * thread. */
 int queue_new(int capacity, struct queue **out, struct fleet_error *err);
 
-/* Nothing may be waiting to run. NULL is fine. */
+/* Free the queue. All items must have run. NULL is fine. */
 void queue_free(struct queue *queue);
 
 /* `context` is borrowed until the item has run. */
@@ -33,7 +33,7 @@ uint64_t queue_put(struct queue *queue, queue_run run, void *context);
 int queue_wait(struct queue *queue, uint64_t ticket, struct fleet_error *err);
 int queue_finish(struct queue *queue, struct fleet_error *err);
 
-/* Seconds since creation in which the thread ran items; in which waits waited. */
+/* Seconds since creation: in which the thread ran items; in which callers waited. */
 struct queue_times {
     double busy_s, waited_s;
 };

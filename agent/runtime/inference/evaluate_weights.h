@@ -6,8 +6,8 @@
  * The loss of trained weights on data, outside of a job: `fleetjob eval`.
  *
  * Samples, micro-batches, program and mean are those of the job's own evaluation. On the job's own
- * data the held-out share is evaluated, and the number is the job's, bit for bit, at the same
- * instruction-set level. On other data all samples are evaluated.
+ * data the held-out share is evaluated; at the same instruction-set level the result has the same
+ * bits as the job's. On other data all samples are evaluated.
  */
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ struct fleet_error;
 struct weights;
 
 enum evaluate_range {
-    EVALUATE_AUTO,     /* held out of the job's own data, else all */
+    EVALUATE_AUTO,     /* on the job's own data the held-out share, else all */
     EVALUATE_HELD_OUT, /* the last share data.validation of the samples */
     EVALUATE_ALL,
 };
@@ -35,8 +35,8 @@ struct evaluate_result {
     int64_t samples, tokens; /* tokens: 0 for images */
     bool is_held_out;
     bool is_own_data;  /* the data are those of the job */
-    const char *level; /* instruction-set level it was computed at */
-    double seconds;    /* of the computation alone */
+    const char *level; /* instruction-set level of the computation */
+    double seconds;    /* time of the computation only */
 };
 
 /* Errors of dataset_open(), plan_build() and weights_load(); -EINVAL if nothing is held out. */

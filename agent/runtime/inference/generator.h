@@ -3,11 +3,12 @@
 #define AGENT_RUNTIME_INFERENCE_GENERATOR_H
 
 /*
- * One token after another from a gpt or llama: `fleetjob generate`.
+ * Generates text with a gpt or llama model, token by token: `fleetjob generate`.
  *
- * Each token runs the model's forward program in fp32 over the text so far, padded to a power of
- * two; causal attention makes the padding invisible. Nothing is kept between tokens, so the time of
- * a token grows with the text. Beyond model.context the oldest tokens are left out.
+ * For each token the model's forward program runs in fp32 over the text so far, padded to a power
+ * of two. Causal attention ignores the padding. Nothing is kept between tokens, so the time per
+ * token grows with the text. If the text is longer than model.context, the oldest tokens are left
+ * out.
  *
  * The same weights, text, options and instruction-set level give the same tokens.
  */
@@ -19,9 +20,9 @@ struct generator;
 struct weights;
 
 struct generator_options {
-    /* 0: the likeliest token, of equals the smallest; > 0: sample softmax(logits / t) */
+    /* 0: the likeliest token, the smallest if several are equal; > 0: sample softmax(logits / t) */
     double temperature;
-    int64_t top_k; /* > 0: sample among so many likeliest only */
+    int64_t top_k; /* > 0: sample only among this number of likeliest tokens */
     uint64_t seed;
 };
 
@@ -39,12 +40,13 @@ int64_t generator_context(const struct generator *generator);
 int generator_logits(struct generator *generator, const int32_t *tokens, int64_t count,
                      const float **out, struct fleet_error *err);
 
-/* The token after them; `number` (0, 1, …) is its own, which keys the random number. */
+/* The token after tokens[0 … count). `number` (0, 1, …) counts the generated tokens; it keys the
+ * random number. */
 int generator_next(struct generator *generator, const int32_t *tokens, int64_t count,
                    const struct generator_options *options, int64_t number, int32_t *out,
                    struct fleet_error *err);
 
-/* Which token `options` choose from logits[vocabulary]: pure. */
+/* The token that `options` choose from logits[vocabulary]. A pure function. */
 int32_t generator_choose(const float *logits, int64_t vocabulary,
                          const struct generator_options *options, int64_t number);
 

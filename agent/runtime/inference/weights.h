@@ -9,8 +9,9 @@
  *     a folder with model.safetensors         an export; its metadata have the job
  *     a safetensors file                      the same
  *
- * Weights of others have no job in their metadata: then config.json beside them says the model.
- * Their tokenizer is bpe if vocab.json and merges.txt are there, bytes if the vocabulary is 256.
+ * Weights of other programs have no job in their metadata; then config.json beside them describes
+ * the model. Their tokenizer is bpe if vocab.json and merges.txt are there, and bytes if the
+ * vocabulary is 256.
  */
 
 #include <stdbool.h>
@@ -26,16 +27,15 @@ struct weights {
     struct job_record record;     /* data.vocabulary and data.merges are the files to read (bpe) */
     struct export_source *source; /* a checkpoint; NULL: `file` */
     char *file;                   /* safetensors */
-    char *path;                   /* of the checkpoint or the file, for people */
-    int64_t step;                 /* that they are of; -1 = not known */
-    char instruction_set[32];     /* they were computed at; "" = not known */
+    char *path;                   /* of the checkpoint or the file, for messages */
+    int64_t step;                 /* the step of these weights; -1 = not known */
+    char instruction_set[32];     /* the level they were trained at; "" = not known */
 };
 
 /*
- * `tokenizer`: a folder with vocab.json and merges.txt to use whatever the weights say; NULL: what
- * they say. Nothing but headers is read, except that all files of a checkpoint are verified.
- * -ENOENT: nothing of the list above; -EBADMSG, -EINVAL, -errno with the path. On success release
- * *out.
+ * `tokenizer`: a folder whose vocab.json and merges.txt replace the tokenizer of the weights; NULL:
+ * use that of the weights. Reads only headers, but verifies all files of a checkpoint. -ENOENT:
+ * `path` is none of the above; -EBADMSG, -EINVAL, -errno with the path. On success release *out.
  */
 int weights_open(const char *path, const char *tokenizer, struct weights *out,
                  struct fleet_error *err);

@@ -2,7 +2,7 @@
 #ifndef AGENT_RUNTIME_BACKEND_CPU_BACKEND_CPU_H
 #define AGENT_RUNTIME_BACKEND_CPU_BACKEND_CPU_H
 
-/* The back end of processors: how to make one. */
+/* The back end for CPUs: how to make one. */
 
 #include "agent/runtime/backend/backend.h"
 #include "agent/runtime/backend/cpu/backend_level.h"
@@ -14,11 +14,12 @@
 int backend_cpu_new(enum fleet_isa level, int threads, struct backend **out,
                     struct fleet_error *err);
 
-/* The memory of the processor alone: allocates and copies like the CPU back end, has no kernels.
- * `threads` (as above) clear what is allocated. */
+/* Only the memory of the CPU back end: it allocates and copies, but has no kernels. `threads` (as
+ * above) clear new memory. */
 struct backend *backend_cpu_memory_new(int threads);
 
-/* Threads the cgroup quota, the affinity mask and the number of processors leave us; >= 1. */
+/* The number of threads that the cgroup quota, the affinity mask and the number of processors
+ * allow; >= 1. */
 int backend_cpu_thread_count(void);
 
 #endif

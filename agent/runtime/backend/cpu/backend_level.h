@@ -2,20 +2,20 @@
 #ifndef AGENT_RUNTIME_BACKEND_CPU_BACKEND_LEVEL_H
 #define AGENT_RUNTIME_BACKEND_CPU_BACKEND_LEVEL_H
 
-/* Which of the levels of isa.h an x86 processor has. */
+/* The level of isa.h that an x86 processor has. */
 
 #include "libfleet/base/isa.h"
 
 struct fleet_error;
 
-/* The highest level this machine has (CPUID and what the kernel lets us use, which for AMX is
- * asked for here). */
+/* The highest level of this machine: by CPUID, and by what the kernel allows. AMX needs the
+ * kernel's permission; this function requests it. */
 enum fleet_isa backend_level_of_machine(void);
 
 /* -EINVAL with the names of all levels if the environment variable FLEET_ISA is none of them. */
 int backend_level_check(struct fleet_error *err);
 
-/* The machine's, lowered by FLEET_ISA if that is set to a lower one. */
+/* The level of the machine, or that of FLEET_ISA if it is lower. */
 enum fleet_isa backend_level_detect(void);
 
 #endif

@@ -3,12 +3,12 @@
 #define AGENT_RUNTIME_BACKEND_CPU_CPU_INTERNAL_H
 
 /*
- * What kernels of the CPU back end share: threads, buffers for packed matrices, and one table of
- * kernels a level.
+ * Declarations that the kernels of the CPU back end share: threads, buffers for packed matrices,
+ * and one table of kernels per level.
  *
  * A kernel cuts its work by shape into tasks and gives them to cpu_parallel(). Only one kernel of a
- * back end runs at a time, so the buffers belong to it; backend_vtable's add, narrow and widen use
- * neither and may be called from any thread.
+ * back end runs at a time, so it may use all buffers. backend_vtable's add, narrow and widen use
+ * neither threads nor buffers, so any thread may call them.
  */
 
 #include "agent/runtime/backend/backend.h"
@@ -46,10 +46,10 @@ struct cpu_backend {
     int threads;               /* of it */
     void *packed_a, *packed_b; /* CPU_PACKED_…_BYTES, 64-byte aligned */
     char *thread_buffers;      /* CPU_THREAD_BYTES for each thread */
-    int clearing_threads;      /* that clear new memory; 0 = the caller does */
+    int clearing_threads;      /* threads that clear new memory; 0 = the caller does */
 };
 
-/* The back end that kernels were given is always this one. */
+/* The back end of a kernel call is always this one. */
 static inline struct cpu_backend *cpu_backend(struct backend *backend)
 {
     return (struct cpu_backend *)backend;

@@ -3,15 +3,15 @@
 #define AGENT_RUNTIME_BACKEND_CPU_VECTOR_H
 
 /*
- * Sixteen fp32 lanes, whatever the machine: one AVX-512 register, two of AVX2, four of four lanes.
- * Kernels are written once with these and compiled once a level (kernels_avx2.c, …), so that a sum
+ * Sixteen fp32 lanes on every machine: one AVX-512 register, two of AVX2, or four of four lanes.
+ * Kernels are written once with these and compiled once per level (kernels_avx2.c, …). So a sum
  * always has the same sixteen partial sums and the same tree over them.
  *
- * v_fma is fused at levels that have the instruction and two roundings at level plain; so levels
- * may differ in the last bits, which is why a generation runs at one level.
+ * v_fma is fused at levels that have the instruction, and rounds twice at level plain. So levels
+ * may differ in the last bits. For this reason a generation runs at one level.
  *
- * Here and in kernels/: static functions on purpose (a copy for each level); those that a level
- * does not use are dropped.
+ * The functions here and in kernels/ are static on purpose: each level has its own copy. The
+ * compiler drops those that a level does not use.
  */
 
 #include <math.h>
@@ -385,7 +385,7 @@ V_INLINE v16 v_select(v16_mask mask, v16 yes, v16 no)
 {
     V_EACH(v4_select(mask.part[i], yes.part[i], no.part[i]));
 }
-/* A NaN has no whole n: it gives some number, and what it is multiplied with is NaN already. */
+/* For NaN the result is some number; the caller multiplies it with a value that is NaN already. */
 V_INLINE v16 v_power2(v16 n)
 {
     V_EACH((v4)((__builtin_convertvector(
@@ -422,7 +422,7 @@ V_INLINE float v_sum(v16 a)
 #endif
 }
 
-/* The greatest lane; any lane may be given back if one is NaN. */
+/* The greatest lane. If a lane is NaN, the result may be any lane. */
 V_INLINE float v_greatest(v16 a)
 {
 #if defined(__AVX2__)

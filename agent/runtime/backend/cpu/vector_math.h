@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_BACKEND_CPU_VECTOR_MATH_H
 
 /*
- * exp, log and what is made of them, on sixteen lanes. No libm: its code differs from processor to
- * processor, ours from level to level only.
+ * exp, log and functions made of them, on sixteen lanes. They do not use libm, because its results
+ * can differ from processor to processor; ours differ only from level to level.
  *
  * exp: x = n·ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7/7! (the rest is below
  * 2^-28), ln 2 in two parts so that n·ln 2 loses nothing (Cody and Waite 1980). log: x = 2^n·m, m
@@ -38,7 +38,8 @@ V_INLINE v16 v_exp(v16 x)
     return v_select(v_less(high, x), v_set(INFINITY), p);
 }
 
-/* For positive normal x, inf and NaN; of zero, subnormal and negative numbers it knows nothing. */
+/* For positive normal x, inf and NaN. The result for zero, subnormal and negative x is undefined.
+ * */
 V_INLINE v16 v_log(v16 x)
 {
     v16 m = v_mantissa(x), n = v_exponent(x), s, z, p;

@@ -3,17 +3,17 @@
 #define AGENT_RUNTIME_BACKEND_GUARD_GUARD_BACKEND_H
 
 /*
- * The CPU back end over memory that the host cannot touch: every page of it is PROT_NONE but while
- * a kernel runs, a copy is made or a range is mapped. An access that a GPU's memory would not stand
+ * The CPU back end over memory that the host cannot access: every page of it is PROT_NONE, except
+ * while a kernel runs, a copy is made or a range is mapped. So an access that would crash on a GPU
  * ends the process with SIGSEGV here, on a machine without a GPU.
  *
  * All guarded memory of the process opens and closes together. While one thread has a range mapped,
- * a forbidden access of another goes unnoticed.
+ * a forbidden access by another thread is not detected.
  */
 
 #include "agent/runtime/backend/backend.h"
 
-/* A guard around `inner`, which it owns from now on: its kernels over guarded memory. */
+/* A back end with the kernels of `inner` over guarded memory. It owns `inner` from now on. */
 struct backend *backend_guard_new(struct backend *inner);
 
 #endif
