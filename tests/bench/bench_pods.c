@@ -8,8 +8,8 @@
  *                                            PODS: 1000 in all; UNTIL: created or running; JOBS: 1
  *
  * The loop sends finished bodies of the same pods over our HTTP client, as many at once as the
- * controller does: nobody who uses that API can be faster. All pods have the same template, and are
- * gone when this ends. tests/bench/cluster.sh brings the cluster and runs it for all.
+ * controller does: no client of that API can be faster. All pods have the same template, and are
+ * deleted at the end. tests/bench/cluster.sh starts the cluster and runs all of its benches.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@
 #define NAMESPACE "default"
 #define NAME      "bench"
 #define SELECTOR  "bench=pods"
-#define IMAGE     "fleet.local/bench:1" /* nobody pulls it */
+#define IMAGE     "fleet.local/bench:1" /* it is never pulled */
 #define LIMIT_MS  300000.0
 #define TEMPLATE                                                                             \
     "{\"metadata\":{\"labels\":{\"bench\":\"pods\"}},\"spec\":{\"restartPolicy\":\"Never\"," \
@@ -133,7 +133,7 @@ static void on_posted(void *user, const struct kube_response *response)
         give_up("POST of a pod", response->err);
 }
 
-/* A pod as the controller makes it, but that it belongs to nobody. */
+/* A pod as the controller makes it, but without an owner. */
 static char *pod_body(const struct fleetjob *job, int index)
 {
     struct pod_builder_request request = {.job = job,

@@ -379,7 +379,7 @@ def test_settings_that_do_not_fit_are_refused():
         error = refused(*settings)
         for word in words:
             assert word in error, (settings, word, error)
-    render("hub.port=8443")  # metrics.auth.port is nobody's
+    render("hub.port=8443")  # metrics.auth.port is not used
 
 
 def test_extra_objects_and_labels():

@@ -125,7 +125,7 @@ const cJSON **fake_apiserver_list(const struct fake_apiserver *server, const cha
 /* Requests answered so far whose "METHOD path?query" contains `part`; a watch's method is WATCH. */
 size_t fake_apiserver_requests(const struct fake_apiserver *server, const char *part);
 
-/* Create, patch or delete as someone else would. Returns the HTTP status. `body` may be NULL. */
+/* Create, patch or delete as another client. Returns the HTTP status. `body` may be NULL. */
 int fake_apiserver_do(struct fake_apiserver *server, const char *method, const char *path,
                       const char *body);
 

@@ -289,7 +289,8 @@ void fake_apiserver_compact(struct fake_apiserver *server)
     server->oldest = server->version;
     for (const struct fake_watch *watch = server->watches; watch; watch = watch->next)
         seen = watch->position < seen ? watch->position : seen;
-    for (; server->forgotten < seen; server->forgotten++) { /* nobody can ask for them any more */
+    for (; server->forgotten < seen;
+         server->forgotten++) { /* no client can ask for them any more */
         struct fake_event *event = &server->events[server->forgotten];
         FLEET_AUTO_FREE char *key = fake_address_key(
             event->collection, event->namespace_, fake_object_text(event->tree, "metadata.name"));

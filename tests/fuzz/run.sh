@@ -3,7 +3,7 @@
 #
 #   tests/fuzz/run.sh SECONDS PROGRAM…
 #
-# Every run draws the same random numbers, so that what fails here fails for everybody; FUZZ_SEED=0
+# Every run draws the same random numbers, so a failure can be repeated on any machine; FUZZ_SEED=0
 # draws others. A crash is kept in tests/fuzz/crashes/<target>/ and printed. Ends with "N passed, N
 # failed".
 set -euo pipefail

@@ -175,8 +175,8 @@ void recorded_network(int hidden, struct program *out)
     read_program(vars.text, out);
 }
 
-/* All passes but those that take out operators: Paddle keeps casts beside sums and norms, and
- * operators nobody reads. */
+/* All passes except those that remove operators: Paddle keeps casts beside sums and norms, and
+ * operators whose result is not used. */
 static int run_passes(struct program *program, enum pass_stage stage,
                       const struct pass_context *context, struct fleet_error *err)
 {

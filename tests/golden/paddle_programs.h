@@ -22,8 +22,8 @@ void recorded_network(int hidden, struct program *out);
 /* "Momentum+ClipGradByGlobalNorm" as a training block. */
 void recorded_optimizer(const char *recorded, struct training_config *out);
 
-/* Passes and autodiff, but for the passes that take out operators: Paddle keeps casts beside sums
- * and norms, and operators nobody reads. */
+/* Passes and autodiff, without the passes that remove operators: Paddle keeps casts beside sums and
+ * norms, and operators whose result is not used. */
 int recorded_rewrite(struct program *program, const struct pass_context *context,
                      struct fleet_error *err);
 

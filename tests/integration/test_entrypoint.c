@@ -172,7 +172,7 @@ static void test_entrypoint__a_static_program_gets_time_to_execute_another(void 
     stop(&c);
 }
 
-/* The agent of another user shows its file to nobody but root. */
+/* Only root can see the program file of an agent that runs as another user. */
 static void test_entrypoint__the_agent_of_another_user_is_recognised(void **state)
 {
     const char *arguments[] = {compile("cc", "dynamic"), NULL};
@@ -217,7 +217,7 @@ static void test_entrypoint__what_enters_later_is_left_alone(void **state)
     stop(&c);
 }
 
-/* Nobody trains alone because the agent is not there. */
+/* Without the agent the program does not run, so it never trains alone. */
 static void test_entrypoint__without_the_agent_nothing_runs(void **state)
 {
     const char *arguments[] = {compile("cc", "dynamic"), NULL};

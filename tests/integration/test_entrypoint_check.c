@@ -128,8 +128,8 @@ static void test_entrypoint__a_program_of_32_bits_is_found_out(void **state)
     stop(&c);
 }
 
-/* Inside of its namespace nobody can kill process 1, not even by SIGKILL. The real hook ends it
- * all the same. */
+/* No process inside a process namespace can kill its process 1, not even by SIGKILL. The real hook
+ * ends it all the same. */
 static void test_entrypoint__the_hook_ends_what_it_found_out(void **state)
 {
     static const char *const ways[] = {"spin", "open"};

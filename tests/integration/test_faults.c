@@ -425,7 +425,7 @@ static void make_room(void *context, struct job_run *run, const cJSON *event)
         (void)unlink(disk->ballast);
 }
 
-/* Somebody makes room: the save that failed is made after all, and the job succeeds. */
+/* The disk gets room again: the save that failed is repeated, and the job succeeds. */
 static void test_faults__a_save_that_fails_is_tried_again(void **state)
 {
     static char full[400 << 10];

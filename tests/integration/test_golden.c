@@ -5,7 +5,7 @@
  *
  * Each case links a copy of tests/golden, changes one value of one file by a per cent (or one word,
  * or cuts the file short) and runs the reader of that file. Missing folders, files and variants
- * that nobody knows, and the closing line are looked at too.
+ * that the reader does not know, and the closing line are checked, too.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -634,8 +634,8 @@ static void test_kube_http__timers_fire_once_unless_cancelled(void **state)
     assert_int_equal(never, 0);
 }
 
-/* For the sanitizers: whatever is left behind, or used after it was freed, is theirs to find.
- * Beside that nobody is called back any more. */
+/* For the sanitizers, which find leaks and uses after free. The test itself checks that no callback
+ * comes any more. */
 static void test_kube_http__can_be_freed_with_everything_under_way(void **state)
 {
     struct world *w = *state;

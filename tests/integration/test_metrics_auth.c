@@ -54,7 +54,7 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* "Bearer good" is Prometheus, which may; "Bearer poor" is somebody who may not. */
+/* "Bearer good" is Prometheus, which has access; "Bearer poor" is a user without access. */
 static bool answer_review(void *user, const char *collection, cJSON *object)
 {
     const char *token = cJSON_GetStringValue(fleet_json_at(object, "spec.token"));

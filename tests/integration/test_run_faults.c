@@ -164,7 +164,7 @@ static void test_run_faults__says_which_worker_it_waits_for(void **state)
     wait_for_end(&run);
     (void)expect_success(&run, STEPS);
     told = strstr(fleet_strbuf_text(&run.err), words);
-    assert_null(strstr(told + 1, "waiting for")); /* once, and for nobody else */
+    assert_null(strstr(told + 1, "waiting for")); /* once, and for no other worker */
     release(&run);
 }
 

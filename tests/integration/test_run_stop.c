@@ -179,8 +179,8 @@ static void test_run_stop__a_sole_worker_that_is_stopped_twice_loses_no_step(voi
     release(&run);
 }
 
-/* Nobody else holds what it holds, and there is no checkpoint: it is not killed for being
- * stopped. */
+/* No other worker holds its state, and there is no checkpoint: a worker that is stopped is not
+ * killed. */
 static void test_run_stop__a_sole_worker_that_is_frozen_comes_back_with_its_state(void **state)
 {
     struct run run;

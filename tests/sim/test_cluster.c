@@ -238,8 +238,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         30012473, /* what led to a generation without a record is not in the status with it */
         60079951, /* a hub made from an old status records over a restart that it never heard of */
         /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
-        60025562,
-        60005123, /* the only member is stopped and its trainer dies: nobody has heard of it */
+        60025562, 60005123, /* the only member is stopped and its trainer dies without a report */
         60005204, /* the holder of the state has trainers that start for longer than a job waits */
         60060326, /* a record arrives when its leader has assigned a later generation and is gone */
         /* a leader records a generation after one that it could not, whose members are dead */

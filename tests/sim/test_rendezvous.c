@@ -204,7 +204,7 @@ static void handle(struct sim *sim, const struct event *event)
     }
 }
 
-/* What is due next by a deadline: the hub (-1), a pod, or nobody (-2). */
+/* The owner of the next deadline: the hub (-1), a pod, or none (-2). */
 static int next_deadline(struct sim *sim, double *out_ms)
 {
     int who = -2;

@@ -265,7 +265,7 @@ static inline void tick(double ms)
     carry_out(&out);
 }
 
-/* Let time pass, with everybody who is connected sending heartbeats. */
+/* Let time pass. With heartbeats, every connected member sends them. */
 static inline void wait_quietly(double ms, bool with_heartbeats)
 {
     for (double end_ms = w.now_ms + ms; w.now_ms < end_ms;) {

@@ -85,7 +85,7 @@ static void test_buckets__are_those_of_the_table(void **state)
     }
 }
 
-/* A sparse gradient interrupts nobody: the bucket around it goes on. */
+/* A sparse gradient does not end a bucket: the bucket around it goes on. */
 static void test_buckets__sparse_gradients_stay_alone(void **state)
 {
     struct bucket_gradient gradients[] = {of_bytes(4 * K, PROGRAM_FP32),

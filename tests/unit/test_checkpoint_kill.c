@@ -312,7 +312,7 @@ static int64_t check_newest(struct team *team, int stop)
     return step;
 }
 
-/* False: nobody was left to be killed, or nobody may be. */
+/* False: no rank was left to kill, or none may be killed. */
 static bool kill_at(struct team *team, int stop)
 {
     struct manifest about = fixture_about(team->step + 1, team->counter);

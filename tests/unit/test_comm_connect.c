@@ -138,7 +138,7 @@ static void test_comm__an_absent_rank_is_named_at_the_deadline(void **state)
     assert_int_equal(comm_ranks_connect(&c, 0, comm_ranks_soon(100), &comm, &err), -ETIMEDOUT);
     assert_int_equal(c.ranks[0].failed_rank, 1);
     assert_non_null(strstr(err.text, c.addresses[1]));
-    (void)close(c.listeners[0]); /* now nobody listens there */
+    (void)close(c.listeners[0]); /* now the port has no listener */
     c.listeners[0] = -1;
     assert_int_equal(comm_ranks_connect(&c, 2, comm_ranks_soon(1000), &comm, &err), -ETIMEDOUT);
     assert_int_equal(c.ranks[2].failed_rank, 0);

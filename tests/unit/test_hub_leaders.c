@@ -333,7 +333,7 @@ static void test_hub_members__a_new_hub_waits_for_members_that_it_has_not_heard_
     remember(2, 3);
     hello(0);
     hello(2);
-    wait_quietly(19500, true); /* the other two miss nobody */
+    wait_quietly(19500, true); /* the other two count no member as lost */
     assert_phase(HUB_RUNNING);
     wait_quietly(1000, true);
     assert_phase(HUB_GATHERING); /* 1 did not come */

@@ -207,8 +207,8 @@ static void test_hub_members__a_member_that_leaves_does_not_count_as_a_failure(v
     stop();
 }
 
-/* Asked to go, it goes on to the end of its step: nothing is aborted, nobody is accused, and its
- * last checkpoint counts although the others have gone on. */
+/* A member that is asked to leave finishes its step. Nothing is aborted, no member gets the blame,
+ * and its last checkpoint counts although the others have gone on. */
 static void test_hub_members__a_leaving_member_ends_its_step_and_is_heard_to_the_end(void **state)
 {
     (void)state;

@@ -91,7 +91,7 @@ static void test_hub_steps__steps_of_an_own_trainer_are_lost_where_it_says_so(vo
     own_restart();
     assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
     phases(1, FLEET_PHASE_RESTORED, -1);
-    phases(0, FLEET_PHASE_RESTORED, 410); /* it has saved since, and nobody heard of it */
+    phases(0, FLEET_PHASE_RESTORED, 410); /* it has saved since, and has not reported it */
     assert_int_equal(w.peers[0].refused, 0);
     assert_phase(HUB_FORMING);
     tell_phase(0, FLEET_PHASE_FIRST_STEP, -1, 0);
@@ -160,12 +160,13 @@ static void test_hub_steps__the_last_checkpoint_of_an_own_trainer_counts(void **
     stop();
 }
 
-/* Its state dies with its generation: nobody waits for a member that is out of reach. */
+/* The state of an own trainer ends with its generation: the hub does not wait for a member that is
+ * out of reach. */
 static void test_hub_steps__no_member_waits_for_the_state_of_an_own_trainer(void **state)
 {
     (void)state;
     own_job();
-    w.peers[1].status.step = 430; /* an agent that says so, though nobody else can use it */
+    w.peers[1].status.step = 430; /* an agent that reports a step that no other member can use */
     heartbeat(1);
     disconnect(1);
     wait_quietly(3000, true);

@@ -101,8 +101,8 @@ static void test_hub_server__a_message_of_many_frames_arrives_whole(void **state
 
 static void test_hub_server__a_server_that_comes_back_disturbs_nothing(void **state)
 {
-    /* A port that the system gives nobody who asks for any: it must be free when the server
-     * returns. */
+    /* A port that the system does not give to a program that asks for any port: it must be free
+     * when the server returns. */
     struct hub_server_config config, change = {.port = 10000 + (int)(getpid() % 15000)};
     struct world *world = world_new(2, &change);
     struct fleet_error err;

@@ -67,7 +67,7 @@ static void test_hub_steps__tells_a_checkpoint_after_its_steps(void **state)
     assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), 1);
     assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 10);
     progress(0, 11, 12);
-    gone(0); /* nobody is left with the state: back to the checkpoint */
+    gone(0); /* no member has the state any more: back to the checkpoint */
     gone(1);
     w.peers[0].attempt = w.peers[1].attempt = 1;
     w.peers[0].status = w.peers[1].status = (struct message_status){.step = -1};
@@ -308,7 +308,7 @@ static void test_hub_steps__finishes_when_all_have_and_restarts_no_more(void **s
     finish(0, 30, "aa");
     assert_phase(HUB_RUNNING); /* the others may still finish */
     fail_trainer(2);
-    assert_phase(HUB_RUNNING); /* but nobody is waited for to come back */
+    assert_phase(HUB_RUNNING); /* but the hub waits for no member to come back */
     finish(1, 30, "");
     assert_phase(HUB_FINISHED);
     assert_string_equal(last_event(HUB_EVENT_FINISHED)->weights_sha256, "aa");
@@ -335,7 +335,7 @@ static void test_hub_steps__finishes_a_job_that_had_finished_before(void **state
     stop();
 }
 
-/* Steps 2 to 30 were reported to a hub that was lost before it wrote them down: nobody has them any
+/* Steps 2 to 30 were reported to a hub that was lost before it recorded them: no one has them any
  * more. */
 static void test_hub_steps__finishes_without_a_report_of_the_last_steps(void **state)
 {
@@ -343,7 +343,7 @@ static void test_hub_steps__finishes_without_a_report_of_the_last_steps(void **s
     start(1, 2, NULL);
     form(2);
     heartbeat(0);
-    w.peers[1].status.steps_from = 20; /* somebody has */
+    w.peers[1].status.steps_from = 20; /* this member has them */
     heartbeat(1);
     finish(0, 30, "aa");
     assert_phase(HUB_RUNNING);

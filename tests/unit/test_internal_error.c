@@ -148,7 +148,7 @@ static void plant_in_hub(struct world *w)
         if (w->network.hubs[i].hub &&
             strcmp(w->network.hubs[i].job_uid, text_at(w, JOBS "/gpt", "metadata.uid")) == 0)
             hub_tick(w->network.hubs[i].hub, network_now(w) + 1e9, &out);
-    hub_output_release(&out); /* nobody hears what it says from then */
+    hub_output_release(&out); /* no one receives its later messages */
 }
 
 static int count_hubs(const struct world *w)

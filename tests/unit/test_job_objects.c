@@ -124,7 +124,7 @@ static void test_job_objects__a_deleted_secret_is_back_when_pods_do_not_start(vo
     run_pods(&w);
     fake_io_run(w.io, 1000);
     delete_secret(&w);
-    fake_io_run(w.io, 600000); /* nobody needs it: no pod waits */
+    fake_io_run(w.io, 600000); /* it is not needed: no pod waits */
     assert_null(find_secret(&w));
     stop(&w);
 }

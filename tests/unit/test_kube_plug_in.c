@@ -31,7 +31,7 @@ struct world {
     char words[512];
 };
 
-/* `body` is a shell script; $GO is a file that the test makes. Nobody listens at the server's
+/* `body` is a shell script; $GO is a file that the test makes. There is no server at the server's
  * address. */
 static void start(struct world *w, const char *body)
 {
@@ -122,7 +122,7 @@ static void test_kube_plug_in__the_loop_turns_while_it_runs(void **state)
     assert_int_equal(w.answers, 0);
     assert_null(w.config.token.text);
     fclose(fopen(w.go, "w"));
-    run_until(&w, w.answers == 2); /* nobody listens there, but they were sent */
+    run_until(&w, w.answers == 2); /* there is no server, but they were sent */
     assert_string_equal(w.config.token.text, "secret");
     assert_null(strstr(w.words, "plug-in"));
     stop(&w);

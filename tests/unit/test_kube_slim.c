@@ -50,7 +50,7 @@ static void test_kube_slim__everything_else_stays(void **state)
         "{\"managedFields\":{\"a\":1}}",
         "{\"managedFields\":null}",
         "{\"\\\"managedFields\":[[]]}", /* a key that ends like it */
-        "{\"managedFields\" : [1]}",    /* nobody writes it so */
+        "{\"managedFields\" : [1]}",    /* no server writes it like this */
         "{\"a\":1, \"managedFields\":[1]}",
         "{ \"managedFields\":[1],\"b\":2}",
         "{\"managedFields\":[1] ,\"b\":2}",

@@ -122,7 +122,7 @@ static bool no_pod_is_left(const struct world *w)
     return launcher_count(w->launcher) == 0;
 }
 
-/* It has ended, perhaps with nobody to take note. */
+/* True if the process has ended, even if its parent has not reaped it. */
 static bool is_gone(int pid)
 {
     char path[64], state = 'X';

@@ -2,7 +2,7 @@
 
 /*
  * Replicas on one fake API server, each with its own network and its own stops, in virtual time. At
- * every instant at most one may lead, epochs only grow, and when all is well someone leads.
+ * most one leads at any time, epochs only grow, and without faults one of them leads.
  */
 #include <errno.h>
 #include <math.h>

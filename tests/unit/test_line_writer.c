@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Lines for a pipe that nobody reads (libfleet/base/line_writer.h). */
+/* Lines for a pipe that is not read (libfleet/base/line_writer.h). */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

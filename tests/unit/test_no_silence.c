@@ -248,8 +248,8 @@ static void test_no_silence__a_knob_is_reported_by_its_written_name(void **state
 
 /* ---- one program for any number of workers --------------------------------------------------- */
 
-/* What the passes see. One worker has nobody to exchange with, so that the ways to exchange are not
- * among what is applied; their passes look at the strategy, which keeps them. */
+/* The units that the passes see. With one worker there is no exchange, so the units that change the
+ * exchange are not in `applied`. Their passes read the strategy, which still has them. */
 static void append_chain(struct fleet_strbuf *out, const struct select_result *result)
 {
     static const enum unit exchanges[] = {UNIT_FP16_ALLREDUCE, UNIT_LOCALSGD,

@@ -107,7 +107,7 @@ static void expect_common(const struct fleetjob *job, const char *name, const ch
     assert_string_equal(found, wanted);
 }
 
-/* Nobody knows whether an agent of another version reads the file. */
+/* An agent of another version may not read the file. */
 static void test_pod_builder__an_agent_of_another_image_has_all_in_its_environment(void **state)
 {
     struct fleetjob job;
@@ -161,7 +161,7 @@ static void test_pod_builder__runs_the_runtime_image_as_it_is(void **state)
     assert_string_equal(variable(pod, "FLEET_ATTEMPT"), "2");
     assert_string_equal(variable(pod, "FLEET_ENVIRONMENT_FILE"),
                         POD_BUILDER_JOB_FOLDER "/environment");
-    expect(pod, "spec.containers[0].env[6]", "(none)"); /* each costs everybody who watches pods */
+    expect(pod, "spec.containers[0].env[6]", "(none)"); /* each one costs every watcher of pods */
     expect_common(&job, "FLEET_GRACE_SECONDS", "30");
     expect_common(&job, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
     expect_common(&job, "FLEET_JOB_UID", "0123456789-abc");

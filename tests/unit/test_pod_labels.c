@@ -73,7 +73,7 @@ static void test_pod_labels__a_label_that_is_taken_off_is_put_back(void **state)
     stop(&w);
 }
 
-/* Also one that was taken off while nobody looked. */
+/* Also a label that was removed while no controller ran. */
 static void test_pod_labels__the_next_controller_puts_it_back(void **state)
 {
     struct world w;
@@ -134,7 +134,8 @@ static bool is_told(const struct world *w, const char *reason)
     return false;
 }
 
-/* Nothing helps, but there is one pod, somebody hears of it, and the API server is not flooded. */
+/* The label cannot be restored. But there is only one pod, an event reports it, and the API server
+ * is not flooded. */
 static void test_pod_labels__a_label_that_stays_off_makes_no_second_pod(void **state)
 {
     struct world w;

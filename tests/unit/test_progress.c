@@ -246,8 +246,8 @@ static void test_progress__notices_that_its_output_is_not_read(void **state)
     (void)fclose(full);
 }
 
-/* The end of a run shows where the time went, in parts of all steps' time; not if nobody measured
- * it. */
+/* At its end a run shows where the time went, as parts of the time of all steps. It shows nothing
+ * if the time was not measured. */
 static void test_progress__says_where_the_time_went(void **state)
 {
     struct progress_end end = {

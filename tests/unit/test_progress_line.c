@@ -148,7 +148,7 @@ static void test_progress_channel__reads_lines_of_whoever_has_its_path_or_descri
     assert_int_equal(heard.count, 1);
     say(fd, "ep\": 2}\r\n\n");
     (void)close(fd);
-    say(other, "{\"step\": 3}\n"); /* nobody else has it open: it goes on */
+    say(other, "{\"step\": 3}\n"); /* no other process has it open: it goes on */
     (void)close(other);
     read_all(&channel, &heard);
     assert_int_equal(heard.count, 3);

@@ -15,7 +15,7 @@
  *                   refusal  what the API server said; refused [[index, attempt]]: the pods;
  *                   blocked  true: no pod can be made
  *                   gone     [uid]
- *                   taken    [[index, attempt]]: names that are somebody else's
+ *                   taken    [[index, attempt]]: names of pods that belong to another owner
  *                   vanished [{index, attempt, count, at}]: pods deleted in quick succession
  *                   hub      absent: none is hosted; else see read_hub()
  *   expected.json   look [[index, attempt]] and departures {uid: cause} if there are any, create,

@@ -210,8 +210,7 @@ static void test_reconciler__a_gang_scheduler_that_is_named_must_be_there(void *
     stop(&w);
 }
 
-/* Its namespace is being deleted: pods vanish, none can be made, and asking again and again helps
- * nobody. */
+/* The namespace is being deleted: pods vanish, none can be made, and retries are useless. */
 static void test_reconciler__a_namespace_that_ends_is_left_alone(void **state)
 {
     struct world w;
@@ -271,8 +270,8 @@ static void test_reconciler__a_failed_pod_is_replaced(void **state)
     stop(&w);
 }
 
-/* Somebody deletes the pods of a worker as soon as they are made; one that is deleted now and then
- * is made again at once. */
+/* A third party deletes the pods of a worker as soon as they are made. A pod that is deleted only
+ * now and then is made again at once. */
 static void test_reconciler__a_storm_of_deletions_is_not_answered_by_one_of_pods(void **state)
 {
     struct world w;

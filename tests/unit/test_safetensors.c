@@ -135,7 +135,7 @@ static void test_safetensors__files_are_read_and_short_ones_refused(void **state
     assert_int_equal(safetensors_open(path, &file, &err), 0);
     assert_int_equal(safetensors_read_f32(&file.tensors[0], 1, 2, back, &err), 0);
     assert_true(back[0] == -2.0f && back[1] == 3.25f);
-    assert_int_equal(truncate(path, (off_t)text.length - 4), 0); /* by somebody else, meanwhile */
+    assert_int_equal(truncate(path, (off_t)text.length - 4), 0); /* by another program, meanwhile */
     assert_int_equal(safetensors_read_f32(&file.tensors[0], 0, 2, back, &err), 0);
     assert_int_equal(safetensors_read_f32(&file.tensors[0], 1, 2, back, &err), -EIO);
     assert_non_null(strstr(err.text, path));

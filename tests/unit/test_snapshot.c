@@ -129,7 +129,7 @@ static void test_snapshot__a_failure_is_reported_and_training_goes_on(void **sta
     snapshot = snapshot_new(path, 1, 0);
     for (int round = 0; round < 2; round++) {
         assert_int_equal(snapshot_begin(snapshot, &f.state, &about, NULL), 0);
-        snapshot_guard(snapshot); /* must not wait for bytes that nobody will read */
+        snapshot_guard(snapshot); /* must not wait for bytes that no writer will read */
         assert_true(snapshot_take(snapshot, true, &result));
         assert_int_equal(result.rc, -ENOTDIR);
         assert_non_null(strstr(result.err.text, path));

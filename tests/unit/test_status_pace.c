@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How often status is written that nobody waits for: of one job, and of a thousand at once. */
+/* How often a status without urgent changes is written: for one job, and for a thousand at once. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static void test_status_pace__a_thousand_jobs_take_turns(void **state)
     for (int i = 0; i < JOBS; i++)
         fewest = writes[i] < fewest ? writes[i] : fewest;
     assert_in_range(total, 2300, 2400); /* 20 a second */
-    assert_int_equal(fewest, 2);        /* nobody is forgotten: 50 s for all of them */
+    assert_int_equal(fewest, 2);        /* no job is left out: 50 s for all of them */
     assert_true(asked <= 4 * total + JOBS);
 }
 

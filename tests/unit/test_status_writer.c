@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Writes of a status against the fake API server, with somebody else writing in between. */
+/* Writes of a status to the fake API server, with writes of another client in between. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

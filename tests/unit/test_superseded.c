@@ -140,7 +140,7 @@ static void test_superseded__a_status_removed_by_hand_is_written_again(void **st
     stop(&w);
 }
 
-/* The same while nobody leads: the next hub learns it from the members. */
+/* The same without a leader: the next hub learns it from the members. */
 static void
 test_superseded__a_status_removed_while_nobody_leads_is_learnt_from_the_members(void **state)
 {

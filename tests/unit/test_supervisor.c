@@ -294,7 +294,7 @@ static void test_supervisor__waits_for_a_hub_to_say_goodbye_to(void **state)
     is_local = false;
 }
 
-/* It leaves a hub that hears it, or nobody knows it. */
+/* The agent must report its leave to a hub that receives it; else no hub knows of it. */
 static void test_supervisor__waits_for_no_hub_that_has_heard_it(void **state)
 {
     struct world w;

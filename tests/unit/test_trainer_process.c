@@ -137,8 +137,8 @@ static void test_trainer_process__keeps_the_last_lines_only(void **state)
     close_output(&o, &p);
 }
 
-/* A pipe that is full and not read holds nobody up: all that the child says is taken, it ends, and
- * what does not fit is counted. */
+/* A full pipe that is not read delays no one: the child's whole output is read, the child ends, and
+ * lines that do not fit are counted. */
 static void test_trainer_process__does_not_wait_for_the_reader_of_its_output(void **state)
 {
     static char chunk[1 << 16];

@@ -275,7 +275,7 @@ void cluster_agent_term(struct cluster *c, struct cluster_agent *a, double grace
     a->is_termed = true;
     a->kill_at_ms = c->now_ms + grace_ms;
     if (a->stopped_until_ms > c->now_ms)
-        return; /* nobody is there to hear it; what follows is SIGKILL */
+        return; /* a stopped process does not get the signal; SIGKILL follows */
     cluster_restarts_term(c, a);
     supervisor_signal(a->supervisor, SIGTERM, c->now_ms);
     cluster_agent_settle(c, a);
@@ -328,7 +328,7 @@ static void on_dial(struct cluster *c, struct cluster_agent *a)
     bool is_same = replica >= 0 && c->replicas[replica].is_alive &&
                    c->replicas[replica].life == c->endpoint_life;
 
-    if (is_same && !cluster_replica_runs(c, replica)) { /* nobody answers */
+    if (is_same && !cluster_replica_runs(c, replica)) { /* no answer comes */
         cluster_push(c, c->now_ms + 5000,
                      (struct cluster_event){.type = CLUSTER_DIAL_FAILED, .agent = a->number});
         return;

@@ -338,7 +338,7 @@ static int64_t held_step(const struct cluster *c, const struct cluster_agent *a,
     return step;
 }
 
-/* Nobody hears what becomes of it. */
+/* True if no hub can learn what happens to the agent. */
 static bool is_out_of_reach(const struct cluster *c, const struct cluster_agent *a)
 {
     return !a->is_alive || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms;
@@ -401,7 +401,8 @@ static void check_holders(struct cluster *c, struct cluster_hosted *hosted,
     }
 }
 
-/* Also one that somebody has removed with the status before the hub heard that it was written. */
+/* True also if the record was written, but the status was removed before the hub learnt of the
+ * write. */
 static bool was_recorded(const struct cluster_job *job, struct fleet_generation generation)
 {
     bool is_found = fleet_generation_compare(generation, job->recorded) <= 0;

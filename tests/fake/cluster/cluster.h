@@ -136,10 +136,10 @@ struct cluster_spy { /* the replica's way to the API server, watched */
 
 struct cluster_replica {
     bool is_alive, is_over;
-    bool is_silent; /* its machine goes: nobody hears that its connections end */
+    bool is_silent; /* its machine is lost: its peers do not see its connections end */
     int life;
     double frozen_until_ms;
-    int64_t wall_skew_ms; /* its wall clock against everybody else's */
+    int64_t wall_skew_ms; /* offset of its wall clock to the others' */
     char identity[40];
     struct fake_io *io;
     struct cluster_spy spy;
@@ -227,7 +227,7 @@ struct cluster_job { /* what is true of a job, whatever its status says */
     struct cluster_checkpoint checkpoints[CLUSTER_CHECKPOINTS];
     int checkpoint_count;
     bool was_suspended; /* since the newest generation was assigned */
-    /* somebody has removed it once: restarts are not counted exactly any more */
+    /* a user has removed the status once: restarts are not counted exactly any more */
     bool is_status_lost;
 
     /* as last seen on the server */
@@ -299,7 +299,7 @@ struct cluster {
     int endpoint, endpoint_life; /* replica that agents find, -1 = none */
     char door[24];               /* whole world: the address that they find next, "" = none */
     cJSON *service;              /* of the hub, as it was read last */
-    int64_t passed_ms;           /* that everybody's wall clock has jumped */
+    int64_t passed_ms;           /* jumps of all wall clocks so far */
     struct cluster_node nodes[CLUSTER_NODES];
     struct cluster_agent agents[CLUSTER_AGENTS];
     int agent_count;

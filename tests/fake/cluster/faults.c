@@ -93,7 +93,7 @@ static void disturb_api(struct cluster *c)
     if (failure.status == 429)
         failure.after = false; /* a 429 is answered before anything is done */
     if (failure.status == 409 && failure.method[1] == 'E')
-        failure.status = 500; /* nobody answers a GET so */
+        failure.status = 500; /* a real server never answers a GET with 409 */
     cluster_trace(c, "the API server is disturbed: %d", kind);
     if (kind < 50)
         fake_apiserver_fail(c->server, &failure);
@@ -127,7 +127,7 @@ static void disturb_leader(struct cluster *c)
 
 /* ---- drains ---------------------------------------------------------------------------------- */
 
-/* Its pod is asked to go; "" = nobody says why. That is no trouble of its worker. */
+/* The pod is deleted for `reason`; "" = without a reason. The worker itself has no fault. */
 static void take_away(struct cluster *c, struct cluster_agent *a, const char *reason)
 {
     char path[160], body[200], pod[64];
@@ -183,7 +183,7 @@ static void refuse_creates(struct cluster *c)
     fake_apiserver_fail(c->server, &failure);
 }
 
-/* Somebody deletes an object of a job by hand. */
+/* A user deletes an object of a job. */
 static void delete_by_hand(struct cluster *c, const char *collection)
 {
     size_t count;
@@ -218,7 +218,7 @@ static void relabel_pod(struct cluster *c)
     (void)fake_apiserver_do(c->server, "PATCH", path, patch);
 }
 
-/* Somebody takes the status of a job that runs away. What it counted is lost with it. */
+/* A user removes the status of a running job. Its counts are lost. */
 static void remove_status(struct cluster *c)
 {
     int number = cluster_below(c, c->job_count);

@@ -14,9 +14,10 @@
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records.
  *
- * Nobody knows why a worker went if no leader came within the grace of its pod (seed 3150035210).
- * What a leader knows of a pod that was taken away is lost with it if it has made no generation
- * since and the pod is gone (seed 3000000073). The next one takes both for lost.
+ * Two causes of a leave can get lost. If no leader came within the grace period of the pod, no
+ * leader learns why the worker left (seed 3150035210). If a leader is lost before it has made a
+ * generation after a pod was taken away, and the pod is gone, the cause is lost with that leader
+ * (seed 3000000073). The next leader counts both workers as lost.
  *
  * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
@@ -39,7 +40,7 @@ void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double un
     a->hurt_ms = fmax(a->hurt_ms, until_ms);
 }
 
-/* Are all its trainers at work, with nobody on the way out? */
+/* True if all its trainers run and no worker is leaving. */
 static bool is_whole(const struct cluster *c, int number)
 {
     const struct cluster_run *run = &c->runs[number];

@@ -355,7 +355,7 @@ static void break_run(struct cluster *c, int run, int rank)
         }
 }
 
-/* Is everybody where the next step begins? */
+/* True if all ranks are at the beginning of the next step. */
 static bool may_step(const struct cluster *c, int run)
 {
     const struct cluster_run *r = &c->runs[run];
