@@ -115,10 +115,10 @@ struct trainer_gradient {
 
 /* The progress of the job: the committed updates, and the update at work. */
 struct trainer_progress {
-    int64_t committed; /* updates, or TRAINER_NO_STATE */
-    int64_t voted;     /* see (2) */
-    bool voted_finite; /* the gradient of update `voted` has no inf or nan */
-    int replicas;      /* that computed the update at work; kept until its commit */
+    int64_t committed;                /* updates, or TRAINER_NO_STATE */
+    int64_t voted;                    /* see (2) */
+    bool voted_finite;                /* the gradient of update `voted` has no inf or nan */
+    int replicas;                     /* that computed the update at work; kept until its commit */
     struct trainer_gradient gradient; /* of update `voted` */
     int64_t averaged;        /* update after which all ranks held the same parameters (average.h) */
     bool is_copy;            /* our parameters were received, and not averaged since */

@@ -31,7 +31,7 @@ struct run_messages {
     int ranks;     /* number of ranks that exchange; 0 counts as 1 */
     int rank;      /* our own place among them */
     int64_t words; /* of a rank's message */
-    uint32_t *all; /* [ranks][words], host memory that kernels can access; NULL in the dense phase */
+    uint32_t *all; /* [ranks][words], host memory for kernels; NULL in the dense phase */
 };
 
 /* The values that change from run to run; everything else is in the operator. */
