@@ -3,14 +3,15 @@
 #define AGENT_RUNTIME_AVERAGE_H
 
 /*
- * localsgd and adaptive_localsgd: the parameters of the ranks, each rank's own between two averages
- * (spec/strategy.md 12). All ranks hold the same snapshot, the parameters after the last average,
- * and average what they have gone since then.
+ * The averages of localsgd and adaptive_localsgd. Between two averages each rank has parameters of
+ * its own. All ranks hold the same snapshot: the parameters after the last average. An average is
+ * taken over the ranks' changes since the snapshot.
  *
- * The commit of an update after which an average is due only notes in the ledger that one is owed;
- * here it is paid, before anything else happens. Everything is exchanged before the first parameter
- * changes, so a rank has averaged or it has not: a generation that breaks on the way leaves ranks
- * of both kinds, and those that have not take the parameters of one that has (elastic.c).
+ * If an average is due after an update, its commit only records in the ledger that one is owed.
+ * Here it is made, before anything else happens. A rank changes its first parameter only after the
+ * whole exchange, so a rank has averaged completely or not at all. If the generation breaks
+ * meanwhile, there may be ranks of both kinds; those that have not averaged then receive the
+ * parameters of a rank that has (elastic.c).
  * `err` may not be NULL anywhere here.
  */
 
@@ -20,25 +21,25 @@ struct executor_bases;
 struct fleet_error;
 struct trainer;
 
-/* The job's ranks update parameters of their own. */
+/* True if each rank of the job updates parameters of its own. */
 bool average_is_on(const struct trainer *trainer);
 
-/* All ranks of the generation hold the same parameters. */
+/* True if all ranks of the generation hold the same parameters. */
 bool average_is_common(const struct trainer *trainer);
 
-/* The parameters are what the ranks start from: take the snapshot. */
+/* Take the snapshot: all ranks start from the present parameters. */
 int average_begin(struct trainer *trainer, struct fleet_error *err);
 
-/* Average if the ledger says so. All ranks call it; errors as train_run(). */
+/* Average if the ledger owes an average. All ranks call it. Errors as train_run(). */
 int average_if_due(struct trainer *trainer, struct fleet_error *err);
 
-/* All ranks hold the same parameters and snapshot: nothing is owed any more. */
+/* Record that all ranks hold the same parameters and snapshot, so that no average is owed. */
 void average_done(struct trainer *trainer);
 
 /*
- * A checkpoint and an evaluation may come between two averages. *out are the
- * bases with which the parameters are the mean of all ranks'. The ranks' own stay as they are. All
- * ranks call it; the mean lies in gradient slot 0, until the next update begins.
+ * For a checkpoint or an evaluation between two averages: *out gets bases with which the parameters
+ * are the mean of all ranks. The ranks' own parameters do not change. All ranks call it. The mean
+ * is in gradient slot 0 until the next update begins.
  */
 int average_view(struct trainer *trainer, struct executor_bases *out, struct fleet_error *err);
 

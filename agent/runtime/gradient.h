@@ -3,10 +3,10 @@
 #define AGENT_RUNTIME_GRADIENT_H
 
 /*
- * Whose gradient slot 0 holds behind the exchange of an update. As a rule that of the whole job.
- * With localsgd, where nothing is exchanged, that of the rank's own leaves. With dgc, in the sparse
- * phase, the same for the tensors that take part, and net.messages holds what all ranks send of
- * them. On one worker it is always the whole job's.
+ * The gradient that slot 0 holds after the exchange of an update. Usually it is that of the whole
+ * job. With localsgd nothing is exchanged, and it is that of the rank's own leaves. In the sparse
+ * phase of dgc this is also true for the tensors that take part, and net.messages holds the
+ * messages of all ranks for them. With one worker it is always that of the whole job.
  */
 
 #include <stdint.h>
@@ -15,14 +15,14 @@ struct fleet_error;
 struct leaf_range;
 struct trainer;
 
-/* Have memory for the messages of dgc in this generation. -ENOMEM. */
+/* Allocate memory for the messages of dgc in this generation. -ENOMEM. */
 int gradient_reserve(struct trainer *trainer, struct fleet_error *err);
 
-/* Say in progress.gradient, and to the exchange, what `update` is going to make. Before anything of
- * it runs. */
+/* Set progress.gradient, and the messages of the exchange, for `update`, before any part of it
+ * runs. */
 void gradient_begin(struct trainer *trainer, int64_t update, const struct leaf_range *range);
 
-/* Where nothing is exchanged: the sum of the rank's own leaves into slot 0. */
+/* If nothing is exchanged: add up the rank's own leaves in slot 0. */
 void gradient_fold(struct trainer *trainer, const struct leaf_range *range);
 
 #endif

@@ -41,7 +41,7 @@ struct ledger {
     struct loss_scaling scaling;
     int64_t has_jumped;    /* 1: the newest update was judged LEDGER_ROLLBACK */
     int64_t owes_rollback; /* 1: and the state has not gone back yet */
-    int64_t owes_average;  /* 1: parameters are to be averaged behind the newest update */
+    int64_t owes_average;  /* 1: an average after the newest update is due and not made yet */
     struct averaging averaging;
     int64_t window;     /* capacity of `losses`; 0 = the loss is not watched */
     int64_t loss_count; /* finite losses seen; the last `window` of them are kept */
@@ -75,8 +75,8 @@ void ledger_commit(struct ledger *ledger, const struct ledger_rules *rules, bool
                    enum ledger_verdict verdict, bool is_finite, const double *losses,
                    int64_t count);
 
-/* With localsgd or adaptive_localsgd, behind the commit of a complete update: whether an average is
- * owed. True if the interval could not be computed. */
+/* With localsgd or adaptive_localsgd, after the commit of a complete update: record whether an
+ * average is owed. Returns true if the interval could not be computed. */
 bool ledger_average(struct ledger *ledger, const struct ledger_rules *rules,
                     const struct averaging_step *step);
 

@@ -3,15 +3,15 @@
 #define LIBFLEET_PROGRAM_DGC_H
 
 /*
- * Deep gradient compression (Lin et al., 1712.01887; spec/strategy.md 14): which tensors take part,
- * how many of their elements a rank sends in which update, and how its message is laid out. Pass,
- * plan, kernels and exchange share this.
+ * Deep gradient compression (Lin et al., 1712.01887): which tensors take part, how many of their
+ * elements a rank sends in which update, and the layout of its message. Pass, plan, kernels and
+ * exchange share this.
  *
  * A message has one part for each tensor that takes part, in the order of the flat space, in words
  * of 4 bytes:
  *
  *     exact      k indices, ascending; k values
- *     sampled    how many of the k are used, k indices, k values; the rest is not read
+ *     sampled    the number n <= k of elements used, k indices, k values; only the first n are read
  */
 
 #include <stdbool.h>
@@ -23,28 +23,28 @@ struct strategy_dgc_config;
 #define DGC_ELEMENTS_MIN 16384 /* of a tensor that takes part */
 
 /*
- * The share of elements that is sent in the update that `t` others came before: 1 - sparsity of its
- * period, the sparsity as it is written in decimal; 0 in the dense phase.
+ * The share of elements that is sent in an update, after `t` earlier updates: 1 - the sparsity of
+ * its period, taken as the decimal number that is written; 0 in the dense phase.
  */
 double dgc_ratio(const struct strategy_dgc_config *config, int64_t t);
 
-/* The largest of all updates, for which memory is needed. */
+/* The largest share of all updates. Memory is allocated for it. */
 double dgc_ratio_max(const struct strategy_dgc_config *config);
 
-/* k of a tensor of so many elements, at least 1. */
+/* k of a tensor with that number of elements, at least 1. */
 int64_t dgc_kept(int64_t elements, double ratio);
 
-/* The parameter takes part: a DGC operator updates it. */
+/* True if the parameter takes part: a DGC operator updates it. */
 bool dgc_takes_part(const struct program *program, int parameter);
 
-/* Words of a rank's message in front of the part of `parameter`; of all of it with
- * PROGRAM_NONE. */
+/* The number of words in a rank's message before the part of `parameter`; with PROGRAM_NONE, of the
+ * whole message. */
 int64_t dgc_words(const struct program *program, double ratio, int parameter);
 
-/* Elements that are looked at to find the threshold of a tensor where it is sampled. */
+/* The number of sampled elements from which the threshold of a tensor is computed. */
 int64_t dgc_sample(int64_t elements);
 
-/* Words of one part. */
+/* The number of words of one part. */
 int64_t dgc_part_words(int64_t elements, double ratio, bool is_sampled);
 
 #endif

@@ -85,12 +85,11 @@
  * DGC                    param grad u v                  param u v              the same, sampled
  *
  * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
- * DGC_SELECT, DGC_GATHER, DGC: deep gradient compression (spec/strategy.md 14, dgc.h). The first
- * two run in the sparse phase alone, operators with phase dense in the dense phase. DGC_SELECT
- * writes the largest elements of v, as the update will have it, to the own message; it changes
- * neither u nor v. DGC_GATHER brings the messages of all ranks to all. DGC moves u and v on and
- * applies the messages; in the dense phase it is MOMENTUM with velocity u. Afterwards grad holds
- * the gradient that was applied.
+ * DGC_SELECT, DGC_GATHER, DGC: deep gradient compression (dgc.h). The first two run only in the
+ * sparse phase, operators with phase dense only in the dense phase. DGC_SELECT writes the largest
+ * elements of the new v to the rank's message; it changes neither u nor v. DGC_GATHER sends the
+ * messages of all ranks to all ranks. DGC updates u and v and applies the messages; in the dense
+ * phase it is MOMENTUM with velocity u. Afterwards grad holds the gradient that was applied.
  * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
  * (the root of their sum), of S / leaves. CHECK_FINITE gives 1 if any element is inf or nan,
  * else 0.
@@ -122,7 +121,7 @@
  * `shift`. `ranks` is the size of the group where shapes depend on it.
  * `wire` is the type that travels. OP_WIRE_OWN: that of the elements.
  * Over the gradient space a rank gives the sum of its own partial sums, divided by the number of
- * leaves where the wire is fp16; the result is multiplied back (spec/strategy.md 15).
+ * leaves where the wire is fp16; the result is multiplied back.
  * TREE_SUM is the deterministic sum: the partial sums of all ranks complete the tree of
  * libfleet/plan/tree.h over a range of the gradient space; with `owned` each rank gets the elements
  * that it owns, else all ranks get all.

@@ -3,9 +3,9 @@
 #define LIBFLEET_TRAINING_AVERAGING_H
 
 /*
- * After which updates localsgd and adaptive_localsgd average the parameters of the ranks
- * (spec/strategy.md 12, 13; Lin et al., 1808.07217; Wang and Joshi, 1810.08313). A value that every
- * rank advances by the same numbers, part of the checkpoint, current at the commit of an update.
+ * Decides after which updates localsgd and adaptive_localsgd average the parameters of the ranks
+ * (Lin et al., 1808.07217; Wang and Joshi, 1810.08313). Every rank advances this value by the same
+ * numbers at the commit of an update. It is part of the checkpoint.
  */
 
 #include <stdbool.h>
@@ -22,27 +22,26 @@ struct averaging {
     int64_t has_first; /* 1: the next two are known */
     double first_loss; /* adaptive_localsgd: L0 and lr0, of the first update */
     double first_rate;
-    double unrounded; /* what the newest interval was rounded up from; 0: it was never computed */
+    double unrounded; /* newest interval before it was rounded up; 0: it was never computed */
 };
 
-/* What an update of number `update` (from 1) gives. */
+/* The data of update number `update` (from 1). */
 struct averaging_step {
     int64_t update;
-    double loss; /* the mean over the ranks of each one's own loss, before the update */
+    double loss; /* mean of the ranks' own losses, before the update */
     double rate; /* the learning rate */
 };
 
-/* localsgd or adaptive_localsgd is on. */
+/* True if localsgd or adaptive_localsgd is on. */
 bool averaging_is_on(const struct strategy *strategy);
 
-/* Before the first update. */
+/* The value before the first update. */
 void averaging_init(struct averaging *out, const struct strategy *strategy);
 
 /*
- * Whether the parameters are averaged behind this update; moves `a` on. Both in
- * begin_step and in the intervals an update counts, not a batch. *out_kept: the formula of
- * adaptive_localsgd gives no number (a rate or loss of 0, a negative or infinite loss), so the
- * interval stays.
+ * Advance `a` by one update. Returns true if the parameters are averaged after it. begin_step and
+ * the intervals count updates, not batches. *out_kept: the formula of adaptive_localsgd gives no
+ * number (a rate or loss of 0, a negative or infinite loss), so the interval does not change.
  */
 bool averaging_advance(struct averaging *a, const struct strategy *strategy,
                        const struct strategy_options *options, const struct averaging_step *step,

@@ -59,19 +59,20 @@ void fake_response_release(struct fake_response *response);
 
 /* ---- watches -------------------------------------------------------------------------------- */
 
-/* Append the lines that have come up since the last read. False: the stream is over, close it. */
+/* Append the lines since the last read. False: the stream has ended, close it. */
 bool fake_watch_read(struct fake_watch *watch, struct fleet_strbuf *out);
-bool fake_watch_is_quiet(struct fake_watch *watch); /* nothing has, and it is not over */
+bool fake_watch_is_quiet(struct fake_watch *watch); /* no new lines, and it has not ended */
 void fake_watch_close(struct fake_watch *watch);
 
-/* Called after every change of an object, so that a front can pass on what its watches have. */
+/* Set a function that is called after every change of an object, so that a front can send the new
+ * lines of its watches. */
 void fake_apiserver_on_change(struct fake_apiserver *server, void (*changed)(void *user),
                               void *user);
 
 /* A bookmark for every open watch that asked for them. */
 void fake_apiserver_bookmark(struct fake_apiserver *server);
 
-/* End every open watch: at once, after `half` an event if that is set. */
+/* End every open watch at once; with `half`, in the middle of an event. */
 void fake_apiserver_cut_watches(struct fake_apiserver *server, bool half);
 
 /* Forget history: watches from, and pages of, an older version are answered 410. */
@@ -87,7 +88,7 @@ struct fake_failure {
     int retry_after_s;
     const char *cause;   /* the reason of details.causes; NULL: none; static */
     const char *message; /* NULL: "ordered by the test"; static */
-    bool after;          /* do what was asked, then fail: the client cannot know */
+    bool after;          /* carry out the request, then fail: the client cannot know the result */
 };
 
 /* The next requests that match fail. Earlier orders are served first. */

@@ -12,17 +12,17 @@
 struct fake_apiserver;
 struct fake_apiserver_http;
 
-/* Listen on a port that the system picks; *out_port says which. Aborts if that fails. */
+/* Listen on a port that the system chooses, *out_port. Aborts if that fails. */
 struct fake_apiserver_http *fake_apiserver_http_new(uv_loop_t *loop, struct fake_apiserver *server,
                                                     int *out_port);
 
-/* Close everything, as a crash would; the memory goes as the loop turns. */
+/* Close everything, as in a crash. The memory is freed while the loop runs. */
 void fake_apiserver_http_free(struct fake_apiserver_http *http);
 
 /* Close all connections but keep listening. */
 void fake_apiserver_http_drop(struct fake_apiserver_http *http);
 
-/* Send what is to be sent in pieces of at most this many bytes (0: as it comes). */
+/* Send all data in pieces of at most this many bytes (0: as they are). */
 void fake_apiserver_http_cut(struct fake_apiserver_http *http, size_t piece_size);
 
 /* Connections accepted so far. */

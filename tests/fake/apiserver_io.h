@@ -3,11 +3,11 @@
 #define TESTS_FAKE_APISERVER_IO_H
 
 /*
- * The outside world in virtual time: `struct kube_io` straight onto the fake API server.
+ * The outside world in virtual time: `struct kube_io` connected to the fake API server.
  *
- * Time stands still while anything runs and jumps to whatever is due next. Latencies and faults
- * come from one seed, so a history can be replayed. Several of these (several controllers) may
- * share one server when they are turned in step; see fake_io_next_ms() and fake_io_turn().
+ * Time stands still while anything runs, and then jumps to the next deadline. Latencies and faults
+ * come from one seed, so a history can be replayed. Several of these (one per controller) may share
+ * one server if the caller turns them in step; see fake_io_next_ms() and fake_io_turn().
  */
 
 #include <stdbool.h>
@@ -36,20 +36,20 @@ struct fake_weather {
 
 struct fake_weather *fake_io_weather(struct fake_io *io);
 
-/* How often an open stream is looked at; every 2 ms at the start. */
+/* How often an open stream is polled; every 2 ms at the start. */
 void fake_io_set_stream_pause(struct fake_io *io, double pause_ms);
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
 double fake_io_now_ms(const struct fake_io *io);
 
-/* When something is due; HUGE_VAL: never. Looks at streams that have nothing new are not counted
- * … */
+/* The time of the next deadline; HUGE_VAL: none. The first function does not count polls of streams
+ * that have nothing new, the second does. */
 double fake_io_next_ms(const struct fake_io *io);
-double fake_io_next_look_ms(const struct fake_io *io); /* … or are */
+double fake_io_next_look_ms(const struct fake_io *io);
 
-/* Open streams have been looked at until `now_ms`, without finding anything. For who turns several
- * of these: before one of them may change something at that time. */
+/* Record that open streams were polled until `now_ms` without result. For a caller that turns
+ * several of these: before one of them may change something at that time. */
 void fake_io_pass_looks(struct fake_io *io, double now_ms);
 
 /* Set the time to `now_ms` (not earlier than it was) and run what is due by then. */

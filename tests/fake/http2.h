@@ -3,11 +3,11 @@
 #define TESTS_FAKE_HTTP2_H
 
 /*
- * A server that speaks HTTP/2 over TLS on 127.0.0.1 and misbehaves as told: what apiserver_http.h,
- * which speaks HTTP/1.1, cannot show. Threads of its own serve it; it knows no objects, only steps.
+ * A server that speaks HTTP/2 over TLS on 127.0.0.1 and misbehaves as the test orders. (The server
+ * of apiserver_http.h speaks HTTP/1.1.) It has threads of its own, and no objects, only steps.
  *
- * The n-th request that has arrived whole, on whatever connection, is served by the n-th step;
- * those behind the last step get 200 and "{}".
+ * The n-th complete request, on any connection, is served by the n-th step. Requests after the last
+ * step get 200 and "{}".
  */
 
 #include <stddef.h>

@@ -3,9 +3,9 @@
 #define TESTS_FAKE_HUB_NETWORK_H
 
 /*
- * Hubs in memory: the table of hub_host.h without sockets. What the hub wants written and its
- * events go to its handlers, as in hub_server.h; a test sees every action by a hook, and speaks for
- * the members with hub_receive() and fake_hub_apply().
+ * Hubs in memory: the table of hub_host.h without sockets. The records and events of a hub go to
+ * its handlers, as in hub_server.h. A test sees every action through a hook, and plays the members
+ * with hub_receive() and fake_hub_apply().
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,10 +26,10 @@ struct fake_hub_network {
     int64_t (*wall_ms)(void *user);
     /* Hooks; each may be NULL. */
     void (*added)(void *user, struct fake_hub *hub);
-    void (*removing)(void *user, struct fake_hub *hub); /* its hub still lives */
-    /* Before the handlers hear of a record or an event; all that happens to the others. */
+    void (*removing)(void *user, struct fake_hub *hub); /* the hub still exists */
+    /* For each action; for a record or an event, before its handler is called. */
     void (*action)(void *user, struct fake_hub *hub, const struct hub_action *action);
-    /* Before the hub hears what became of its record. */
+    /* Before the hub gets the result of its record. */
     void (*answering)(void *user, struct fake_hub *hub, struct fleet_generation generation,
                       bool is_done);
     void *user;
@@ -39,7 +39,7 @@ struct fake_hub_network {
 /* The table; `network` is borrowed. */
 struct hub_network fake_hub_network_table(struct fake_hub_network *network);
 
-/* Carry out what the hub has answered, and release the list. */
+/* Carry out the hub's actions, and release the list. */
 void fake_hub_apply(struct fake_hub *hub, struct hub_output *out);
 
 #endif

@@ -147,7 +147,7 @@ static const struct difference {
      "c_broadcast c_reduce_sum c_allreduce_sum c_allreduce_max momentum cast"},
     /* The average is a section of its own, compared by check_average(). When it is due, and the
      * loss that the interval depends on, are the host's business. Paddle's program of localsgd sums
-     * the gradients as well, which spec/strategy.md 12 does not. */
+     * the gradients as well; ours does not. */
     {UNIT_LOCALSGD, "subtract memcpy c_allreduce_sum", "greater_than logical_not c_allreduce_sum"},
     {UNIT_ADAPTIVE_LOCALSGD, "subtract memcpy c_allreduce_sum",
      "equal greater_than logical_not c_allreduce_sum"},

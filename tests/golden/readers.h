@@ -2,7 +2,8 @@
 #ifndef TESTS_GOLDEN_READERS_H
 #define TESTS_GOLDEN_READERS_H
 
-/* Readers that kinds.c lists; what each compares, and how closely, is at the head of its file. */
+/* The readers that kinds.c lists. The head of each reader's file says what it compares, and with
+ * which tolerance. */
 
 #include "tests/golden/runner.h"
 

@@ -16,8 +16,8 @@
  *     golden_skip()   a variant that we do not have, or decided otherwise: a skip with the reason
  *     return          passed
  *
- * Both jump out of the case (out of the file, when called outside any): what was allocated on the
- * way is left to the end of the process.
+ * Both jump out of the case; outside of a case they jump out of the file. Memory that was allocated
+ * in the case is not freed before the process ends.
  */
 
 #include <stdbool.h>

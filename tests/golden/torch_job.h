@@ -2,7 +2,7 @@
 #ifndef TESTS_GOLDEN_TORCH_JOB_H
 #define TESTS_GOLDEN_TORCH_JOB_H
 
-/* Recorded jobs of PyTorch, run by `fleetjob run`: what their readers share. */
+/* Functions for the readers of PyTorch's recorded jobs, which `fleetjob run` runs. */
 
 #include <limits.h>
 

@@ -3,8 +3,8 @@
 #define TESTS_INTEGRATION_COMM_PROCESSES_H
 
 /*
- * The ranks of a communicator as processes, as in a job: each connects and runs a body; the parent
- * waits for all of them and reads what each has left in shared memory.
+ * The ranks of a communicator as processes, as in a job. Each process connects and runs a body. The
+ * parent waits for all of them and reads their results from shared memory.
  */
 
 #include <errno.h>

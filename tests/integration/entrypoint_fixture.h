@@ -4,8 +4,8 @@
 
 /*
  * Real programs (of both C libraries, scripts, static ones) as process 1 of a process namespace, as
- * a container runtime starts them. In place of the agent there is the test program, which writes
- * down how it was started. Needs the right to make namespaces; skipped without.
+ * a container runtime starts them. The test program takes the place of the agent and records how it
+ * was started. The tests need the right to make namespaces; without it they are skipped.
  */
 #include <errno.h>
 #include <fcntl.h>

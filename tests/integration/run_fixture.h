@@ -3,11 +3,12 @@
 #define TESTS_INTEGRATION_RUN_FIXTURE_H
 
 /*
- * `fleetjob run` as a user meets it: the real programs on small jobs, started, listened to and
- * struck, and what they leave behind. For the test_run*.c, each with a folder of its own that has a
- * text to learn from.
+ * `fleetjob run` as a user runs it: starts the real programs on small jobs, reads their output,
+ * kills processes, and checks the files that they leave. For test_run*.c. Each of them has a folder
+ * of its own with a text to train on.
  *
- * Each run has an environment variable of its own, so that its processes are found in /proc.
+ * Each run has an environment variable of its own. The fixture uses it to find the processes in
+ * /proc.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -134,7 +134,7 @@ static inline size_t rig_bytes(const struct rig *rig, int var)
     return program_var_bytes(&rig->program.vars[var]);
 }
 
-/* One run; results go to new blocks in `out`. Returns what the kernel returns. */
+/* One run. Results go to new blocks in `out`. Returns the kernel's result. */
 static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t off, void **out,
                                struct fleet_error *err)
 {

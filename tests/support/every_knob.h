@@ -3,8 +3,8 @@
 #define TESTS_SUPPORT_EVERY_KNOB_H
 
 /*
- * Every field of every message of knobs.def, set to values that are not its default: alone, and
- * with the switch on that the field belongs to ("amp_configs.incr_ratio" beside "amp: true").
+ * Every field of every message of knobs.def, set to values other than its default: alone, and
+ * together with the field's switch ("amp_configs.incr_ratio" with "amp: true").
  *
  * Fields inside a list of messages are set in its first element. The knob "mode" is left out: a
  * resource refuses it whatever its value.
@@ -22,7 +22,7 @@ struct every_knob {
     bool is_alone;         /* base is empty */
 };
 
-/* Call `visit` for each knob, value and surroundings; what it gets is borrowed for the call. */
+/* Call `visit` for each knob, value and surroundings; its argument is borrowed for the call. */
 void every_knob_visit(void (*visit)(void *context, const struct every_knob *knob), void *context);
 
 #endif

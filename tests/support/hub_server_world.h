@@ -3,9 +3,9 @@
 #define TESTS_SUPPORT_HUB_SERVER_WORLD_H
 
 /*
- * The hub behind its network, for real: a server on a libuv loop and clients in an lws context, on
- * the loopback interface with TLS. Members come and go through the public API; bad peers are played
- * by a thread with a plain OpenSSL connection, which sends what no member would send.
+ * The hub with its real network: a server on a libuv loop and clients in an lws context, on the
+ * loopback interface with TLS. Members connect and leave through the public API. A thread with a
+ * plain OpenSSL connection plays bad peers and sends bytes that a member never sends.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -357,7 +357,7 @@ struct stranger {
     const char *text;    /* or this */
     int opcode;          /* 1 text, 2 binary; 0: nothing is sent */
     atomic_bool is_deaf; /* reads nothing as long as this is so */
-    /* what it saw */
+    /* what the peer received */
     char status[32], reason[200];
     int close_code;
     double lasted_ms;

@@ -3,7 +3,7 @@
 #define TESTS_SUPPORT_JOB_RUN_H
 
 /*
- * Run `fleetjob run --json` as a user would, and read what it says.
+ * Runs `fleetjob run --json` as a user does, and reads its output.
  *
  * The programs are those of $FLEET_BIN (tests/run.sh sets it), so the same tests run on the
  * sanitizer builds. Processes are found by parent through /proc, so a test can kill any of them.

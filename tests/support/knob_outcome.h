@@ -3,9 +3,9 @@
 #define TESTS_SUPPORT_KNOB_OUTCOME_H
 
 /*
- * What becomes of a job that sets a knob: does it run something else than without it, is it
- * refused, what is it told? The checks and the plan are those of the controller and of `fleetjob
- * validate`.
+ * The outcome of a job that sets a knob: does it run something else than without the knob, is it
+ * refused, is the knob reported? The checks and the plan are those of the controller and of
+ * `fleetjob validate`.
  */
 
 #include <stdbool.h>
@@ -40,13 +40,13 @@ cJSON *knob_job_make(const struct knob_job *job);
 void outcome_of(const cJSON *job, int workers, struct outcome *o);
 void outcome_release(struct outcome *o);
 
-/* The job is refused by an error that names the knob or another field that it wrote. */
+/* True if an error refuses the job and names the knob or another field that it set. */
 bool outcome_is_refused(const struct outcome *o, const struct every_knob *knob);
 
-/* The knob, or a message around it, stands in the plan or among the warnings, with a reason. */
+/* True if the plan or a warning names the knob, or a message around it, with a reason. */
 bool outcome_is_told(const struct outcome *o, const struct every_knob *knob);
 
-/* Both run, and not the same. */
+/* True if both run, and they run different things. */
 bool outcome_differs(const struct outcome *a, const struct outcome *b);
 
 #endif

@@ -265,7 +265,7 @@ static inline void say_ready(struct world *w, enum fleet_phase phase, int64_t st
                                  .ready = {.phase = phase, .at_ms = w->now, .step = step}});
 }
 
-/* The hub speaks; what the member makes of it is carried out. */
+/* The hub sends a message; the member's actions are carried out. */
 static inline void hub_says(struct world *w, struct message m)
 {
     struct member_output out = {0};

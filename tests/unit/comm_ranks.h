@@ -3,8 +3,8 @@
 #define TESTS_UNIT_COMM_RANKS_H
 
 /*
- * The ranks of a communicator as threads of one process, each with a transport of its own. Threads
- * record what they saw, the main thread asserts.
+ * The ranks of a communicator as threads of one process, each with a transport of its own. The
+ * threads record results; the main thread asserts.
  */
 
 #include <errno.h>

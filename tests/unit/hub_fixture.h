@@ -3,8 +3,8 @@
 #define TESTS_UNIT_HUB_FIXTURE_H
 
 /*
- * One hub under a clock that the test turns, with the members it talks to: what they say is written
- * in a word (ready(1), fail_trainer(0)), what they were sent is counted.
+ * One hub under a clock that the test advances, with its members. One call sends a member's message
+ * (ready(1), fail_trainer(0)); the fixture counts the messages to the members.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -34,8 +34,8 @@ struct peer {
     int place; /* of the last assign, -1 = not in it */
     int first_rank;
     int assigns, aborts, leaves, dones, refused, closed, values;
-    const char *left_for;    /* what it says a hub ended its generation for, NULL = nothing */
-    int64_t checkpoint_step; /* that the hub says it knows */
+    const char *left_for;    /* cause for which a hub ended its generation, as reported; or NULL */
+    int64_t checkpoint_step; /* that the hub has acknowledged */
     bool done_succeeded;
     char reason[MESSAGE_REASON_MAX + 1];
     struct message last_assign; /* a copy, if assigns > 0 */

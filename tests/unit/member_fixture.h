@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_MEMBER_FIXTURE_H
 #define TESTS_UNIT_MEMBER_FIXTURE_H
 
-/* A member and what it has answered, for the tests of the agent's side. */
+/* A member and its recorded actions, for the tests of the agent's side. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 #define TESTS_UNIT_RECONCILER_FIXTURE_H
 
 /*
- * A whole controller but for sockets: the reconciler on the fake API server, hubs whose members are
- * words of the test (say_hello, beat), and the clock of fake_io.
+ * A whole controller without sockets: the reconciler on the fake API server, hubs whose members the
+ * test plays (say_hello, beat), and the clock of fake_io.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,7 +60,7 @@ struct world {
     int planted;         /* assertions that fail in the next passes of the job "gpt" */
     uint64_t connection; /* of the member that came last; 1, 2, … */
     int64_t sequence;    /* of messages */
-    /* what members say of themselves, if they run; all zero: they wait */
+    /* status that members report, if they run; all zero: they wait */
     struct message_status running;
     const char *const *namespaces; /* [namespace_count] that are watched */
     size_t namespace_count;        /* 0: all */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* After which updates parameters are averaged: the oracles of spec/strategy.md 12 and 13; and how
- * much dgc sends in which update: 14.3. */
+/* The updates after which parameters are averaged, and the share of elements that dgc sends in each
+ * update, against values that were computed by hand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

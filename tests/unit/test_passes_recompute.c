@@ -5,8 +5,8 @@
 
 /* ---- recompute ------------------------------------------------------------------------------- */
 
-/* spec/strategy.md 8.5: checkpoints after each of L layers; all but the tail run twice, but for
- * what makes a checkpoint, and for what only that would read. */
+/* Checkpoints after each of L layers: all operators but the tail run twice. Exceptions are
+ * operators whose output is a checkpoint, and operators that only those read. */
 static void test_passes__recompute_repeats_all_but_the_tail(void **state)
 {
     struct job job;

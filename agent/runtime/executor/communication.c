@@ -232,7 +232,7 @@ static int run_range(const struct exchange *x, float *range);
 
 /*
  * A rank's part, divided as the mean over all leaves is, in fp16. The sum is multiplied back, since
- * the update divides (spec/strategy.md 15: the factor 1/N stands before the cast).
+ * the update divides: the factor 1/N comes before the cast.
  */
 static int run_range_in_halves(const struct exchange *x, float *range, float divisor)
 {

@@ -46,7 +46,7 @@ void executor_free(struct executor *executor);
 int executor_bind(struct executor *executor, const struct communication *communication,
                   struct fleet_error *err);
 
-/* Run operator number `at` of the program, alone and to its end. Errors come from it. */
+/* Run only operator number `at` of the program, and wait for its end. Returns its errors. */
 int executor_launch(struct executor *executor, int at, const struct executor_bases *bases,
                     const struct run_scalars *scalars, struct fleet_error *err);
 

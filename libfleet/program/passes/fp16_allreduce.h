@@ -8,8 +8,8 @@ struct fleet_error;
 struct pass_context;
 struct program;
 
-/* Gradients travel in fp16: every tree_sum becomes an all_reduce with wire=fp16. Knob:
- * fp16_allreduce (spec/strategy.md 15). Never fails. */
+/* Gradients are sent in fp16: every tree_sum becomes an all_reduce with wire=fp16. Knob:
+ * fp16_allreduce. Never fails. */
 bool fp16_allreduce_wanted(const struct pass_context *context);
 int fp16_allreduce_apply(struct program *program, const struct pass_context *context,
                          struct fleet_error *err);

@@ -9,11 +9,11 @@ struct pass_context;
 struct program;
 
 /*
- * Optimizer states are divided over the ranks of a sharding group: which rank has which is no part
- * of the program (libfleet/plan/ownership.h), and a rank runs the updates whose states it holds.
- * Behind the updates every rank gets the parameters that others have updated: one all_gather a
- * segment of whole parameters, in the order of the flat space, closed at fuse_broadcast_MB. Knobs:
- * sharding, sharding_configs.fuse_broadcast_MB (spec/strategy.md 16). Never fails.
+ * Divides optimizer states over the ranks of a sharding group. The program does not say which rank
+ * has which states (libfleet/plan/ownership.h); a rank runs the updates whose states it holds.
+ * After the updates every rank gets the parameters that other ranks have updated. One all_gather
+ * sends one segment of whole parameters, in the order of the flat space; a segment ends at
+ * fuse_broadcast_MB. Knobs: sharding, sharding_configs.fuse_broadcast_MB. Never fails.
  */
 bool sharding_wanted(const struct pass_context *context);
 int sharding_apply(struct program *program, const struct pass_context *context,

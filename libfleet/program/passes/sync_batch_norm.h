@@ -9,9 +9,9 @@ struct pass_context;
 struct program;
 
 /*
- * Batch normalization over the micro-batches that all replicas work on at the same time: in front
- * of each batch_norm and batch_norm_grad its sums and an all_reduce of them. Knob: sync_batch_norm
- * (spec/strategy.md 19). The program is the same for any number of workers. -EINVAL never.
+ * Batch normalization over the micro-batches that all replicas run at the same time. The pass puts
+ * an operator for the sums, and an all_reduce of these, before each batch_norm and batch_norm_grad.
+ * Knob: sync_batch_norm. The program is the same for any number of workers. Never fails.
  */
 bool sync_batch_norm_wanted(const struct pass_context *context);
 int sync_batch_norm_apply(struct program *program, const struct pass_context *context,

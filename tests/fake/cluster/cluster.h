@@ -10,18 +10,18 @@
  * (tests/fake/apiserver.h), scheduler, kubelets, garbage collector, the network, and trainers that
  * vote before every step.
  *
- *   events.c      the clock, what is due, chance, the last lines of the history
+ *   events.c      the clock, deadlines, random numbers, the last lines of the history
  *   controller.c  replicas of the controller: started, killed, frozen; the network of their hubs
- *   door.c        where agents find the hub, and whether they trust its certificate
+ *   door.c        the hub's address for agents, and whether they trust its certificate
  *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
  *   train.c       trainers and the generations they train in
- *   own.c         trainers of the job's own
- *   check.c       what must hold after every step
- *   restarts.c    … of how often the training was started again
- *   faults.c      what goes wrong, and what users want, by seed
+ *   own.c         own trainers
+ *   check.c       the rules that must hold after every step
+ *   restarts.c    the rules for the number of restarts
+ *   faults.c      faults and changes by users, by seed
  *
- * Everything below is one struct without secrets: the tests set it up and look into it.
+ * All fields of the struct are open: the tests set them and read them.
  */
 
 #include <stdbool.h>
@@ -53,11 +53,11 @@ struct installation;
 #define CLUSTER_PODS        1024
 #define CLUSTER_CHECKPOINTS 64
 #define CLUSTER_RECORDS     256          /* of a job */
-#define CLUSTER_RULES_FIRST 1000000000ul /* seeds below keep the histories that they always had */
+#define CLUSTER_RULES_FIRST 1000000000ul /* seeds below this one keep their old histories */
 /* Seeds from here on also have certificates, the objects of the hub, hubs that break */
 #define CLUSTER_WHOLE_FIRST 2000000000ul
-/* Seeds from here on have pods that Kubernetes takes away instead of those two: with them almost
- * every restart has something to be blamed on */
+/* Seeds from here on have pods that Kubernetes takes away, but not the faults of the two groups
+ * above: with those almost every restart would have several possible causes */
 #define CLUSTER_DRAIN_FIRST 3000000000ul
 #define CLUSTER_GRACE_MS \
     30000.0                   /* of a worker's pod, with drains: longer than a new leader takes */

@@ -3,14 +3,14 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_DGC_H
 
 /*
- * Deep gradient compression of one tensor (libfleet/program/dgc.h, spec/strategy.md 14.2).
+ * Deep gradient compression of one tensor (libfleet/program/dgc.h).
  *
- * Until the update is committed u and v stay as they are: what they will be is computed from the
- * gradient whenever it is needed, again for each look at all elements.
+ * u and v do not change before the commit of the update. Their new values are computed from the
+ * gradient whenever they are needed, again for each pass over all elements.
  *
- * The k largest magnitudes are found by their bits, which are ordered as the numbers are; a NaN is
- * larger than any. Three histograms narrow the threshold down, 11, 10 and 10 bits at a time. Counts
- * are whole numbers, so threads change nothing.
+ * The k largest magnitudes are found by their bits, which have the same order as the numbers; a NaN
+ * is larger than any number. Three histograms narrow the threshold down, by 11, 10 and 10 bits.
+ * Counts are whole numbers, so the number of threads does not change the result.
  */
 
 #include "agent/runtime/backend/cpu/kernels/grad_norm.h"
