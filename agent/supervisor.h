@@ -109,10 +109,10 @@ void supervisor_signal(struct supervisor *supervisor, int signal_number, double 
 bool supervisor_is_stopping(const struct supervisor *supervisor, int local_rank);
 
 /*
- * Once it is over: for how long it is worth waiting for a hub that does not answer; 0 = nothing is
- * left to say, or nobody will hear it. A checkpoint has the whole grace. A worker that a signal
- * ends says goodbye, in what is left of the grace since then, if a hub will follow the one that is
- * lost: without the goodbye that hub must take it for a failure.
+ * When the agent's work is over: how long it waits for a hub that does not answer. 0 = it has
+ * nothing left to report, or no hub will receive it. To report a checkpoint it waits for the whole
+ * grace. If a signal ends the worker and another hub will follow a lost one, the agent waits for
+ * the rest of the grace to say goodbye: without the goodbye that hub counts a failure.
  */
 double supervisor_patience_ms(const struct supervisor *supervisor, double now_ms);
 

@@ -364,7 +364,8 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
     return trainer->progress.committed == trainer->save.saved ? 0 : save_together(trainer, err);
 }
 
-/* A rank has called: nobody goes on before the checkpoint is on disk, since the rank may leave. */
+/* A rank has called: no rank goes on before the checkpoint is on disk, since that rank may leave.
+ * */
 static int save_called(struct trainer *trainer, struct fleet_error *err)
 {
     trainer->save.is_called = trainer->save.wants_call = false;

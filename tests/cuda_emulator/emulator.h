@@ -14,7 +14,7 @@
  * run time: so it sees every access to memory. A shadow of three words a byte has the last writer
  * and two readers. It finds
  *  - an access outside of every allocation, or to memory of the host;
- *  - a read of memory that nobody has written;
+ *  - a read of memory that was never written;
  *  - two accesses of two threads, one of them a write, that no barrier orders; those of two blocks
  *    never are ordered within a launch.
  * The `asan` build has the address and undefined sanitizers instead.

@@ -116,8 +116,8 @@ static int is_tied_head(const struct safetensors_file *file,
                : 0;
 }
 
-/* Tensors that published GPT-2 and ResNet files hold and no model needs: causal masks, counters.
- * Nobody else may hold more than ours. */
+/* Published GPT-2 and ResNet files have tensors that no model needs: causal masks, counters. No
+ * other extra tensor is allowed. */
 static void check_superfluous(const struct matcher *m, const struct safetensors_file *file,
                               const struct safetensors_tensor *tensor, struct fleet_errors *errors)
 {

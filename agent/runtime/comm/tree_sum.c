@@ -3,13 +3,14 @@
 /*
  * The upper part of the summation tree, over ranks.
  *
- * Everybody knows everybody's nodes, so the tree above them is a short list of "take node i" and
- * "add the last two", walked block by block with intermediate sums that stay in the cache. Which
- * rank adds never changes what is added to what: that is the whole of determinism here.
+ * Every rank knows the nodes of all ranks. So the tree above them is a short list of "take node i"
+ * and "add the last two". It is run block by block, with intermediate sums that stay in the cache.
+ * The additions and their order are the same whichever rank makes them; so the result has the same
+ * bits everywhere.
  *
- * Small counts: all nodes to all ranks in one round, everybody adds everything. Large counts, a
- * chunk at a time: part p of the chunk from all to rank p, which adds it; then all parts from all
- * to all.
+ * Small counts: every rank sends its nodes to all ranks in one round, and every rank adds all.
+ * Large counts, one chunk at a time: all ranks send part p of the chunk to rank p, which adds it;
+ * then every rank sends its part to all ranks.
  */
 #include <string.h>
 
@@ -167,7 +168,7 @@ size_t tree_sum_workspace(int64_t leaves, int world, int64_t count)
     return runtime_exchange_bytes(count_nodes(leaves, world, NULL, &node_max), world, count);
 }
 
-/* Everything to everybody. */
+/* All nodes to all ranks. */
 static void send_whole(struct comm_request *run)
 {
     const struct tree_state *s = &run->tree;
@@ -207,7 +208,7 @@ static void part_of(const struct comm_request *run, int part, int64_t *out_first
     *out_count = runtime_part_first(run->tree.count, world, part + 1) - *out_first;
 }
 
-/* Part p of the chunk of everybody's k-th node goes to rank p. */
+/* Part p of the chunk of every rank's k-th node goes to rank p. */
 static void scatter_node(struct comm_request *run, int k)
 {
     const struct tree_state *s = &run->tree;

@@ -5,8 +5,8 @@
  * pixels); a record's pixels are 3 planes of 32 × 32 bytes, red, green, blue. A pixel u becomes
  * (u/255 − 0.5)/0.25; the label of CIFAR-100 is the fine one.
  *
- * Of a folder only files are read that end in ".bin" and do not begin with "test", so nobody trains
- * on the authors' test set by accident. A file or a glob can name that set.
+ * In a folder only files are read that end in ".bin" and do not begin with "test", so a job does
+ * not train on the authors' test set by accident. A file or a glob can name that set.
  */
 #include <errno.h>
 #include <stdlib.h>

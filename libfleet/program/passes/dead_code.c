@@ -11,7 +11,7 @@
 static bool is_needed(const struct program *program, const struct program_op *op, const bool *read)
 {
     if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->output_count == 0 ||
-        op->kind == OP_RECEIVE) /* somebody sends */
+        op->kind == OP_RECEIVE) /* another rank sends */
         return true;
     for (int i = 0; i < op->output_count; i++) {
         int var = op->outputs[i];

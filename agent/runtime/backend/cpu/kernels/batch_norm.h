@@ -7,8 +7,8 @@
  * order. Forward also gives the unbiased variance, which the host folds into the running one.
  * Backward, with x̂ = (x - mean)·rstd and n elements a channel:
  *   d_shift = Σ d_y, d_scale = Σ d_y·x̂, d_x = scale·rstd·(d_y - d_shift/n - x̂·d_scale/n).
- * Statistics of several ranks come as sums (op.h). They are of x less the running mean, which all
- * ranks have: so the square of a large mean does not swallow the variance.
+ * Statistics of several ranks come as sums (op.h) over x minus the running mean, which is the same
+ * on all ranks. So the square of a large mean does not swallow the variance.
  */
 
 #include "agent/runtime/backend/cpu/kernels/kernel.h"

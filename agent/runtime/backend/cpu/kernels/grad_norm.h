@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_GRAD_NORM_H
 
 /*
- * Norms of the complete gradient, and whether it is finite: squares are summed
- * in double on sixteen lanes in blocks of 4096 elements of one tensor, a tensor's blocks by the
- * summation tree, tensors in byte order of their parameters' names.
+ * Norms of the complete gradient, and whether it is finite. Squares are summed in double on sixteen
+ * lanes, in blocks of 4096 elements of one tensor. The summation tree adds a tensor's blocks.
+ * Tensors are added in byte order of their parameters' names.
  */
 
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_KERNEL_H
 
 /*
- * What every kernel starts with: its operands' sizes and types, and how a loop is cut into tasks.
+ * Helpers of all kernels: the sizes and types of operands, and how a loop is cut into tasks.
  * A task takes about KERNEL_TASK_ELEMENTS elements, whatever the number of threads.
  */
 

@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_TRANSPOSE_H
 
 /*
- * Any order of up to four dimensions. A task is a run of rows of the output; rows that are rows of
- * the input too are copied whole.
+ * Any order of up to four dimensions. A task is a range of rows of the output. A row that is also a
+ * row of the input is copied as a whole.
  */
 
 #include "agent/runtime/backend/cpu/kernels/kernel.h"
