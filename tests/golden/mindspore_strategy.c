@@ -8,6 +8,7 @@
 
 #include "libfleet/autoparallel/files/group_file.h"
 #include "libfleet/autoparallel/files/strategy_file.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
@@ -33,7 +34,8 @@ static void compare(const char *bytes, size_t size, const struct fleet_strbuf *a
 
 static void compare_json(const char *bytes, size_t size, const struct fleet_strbuf *again)
 {
-    cJSON *wanted, *got;
+    FLEET_AUTO_JSON cJSON *wanted = NULL;
+    FLEET_AUTO_JSON cJSON *got = NULL;
     struct fleet_error err;
 
     if (fleet_json_parse(bytes, size, size, &wanted, &err) < 0 ||
@@ -46,11 +48,11 @@ static void compare_json(const char *bytes, size_t size, const struct fleet_strb
 static void check_strategy(void *context)
 {
     const struct golden_file *file = context;
-    struct fleet_strbuf again = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf again = {0};
     struct strategy_file strategy;
     struct fleet_error err;
     size_t size;
-    char *bytes = read_bytes(file->path, &size);
+    FLEET_AUTO_FREE char *bytes = read_bytes(file->path, &size);
     bool is_json = strategy_file_is_json(file->name);
 
     if (strategy_file_decode(bytes, size, is_json, &strategy, &err) < 0)
@@ -60,6 +62,7 @@ static void check_strategy(void *context)
         compare_json(bytes, size, &again);
     else
         compare(bytes, size, &again);
+    strategy_file_release(&strategy);
 }
 
 void golden_mindspore_strategy(const struct golden_file *file)
@@ -70,16 +73,17 @@ void golden_mindspore_strategy(const struct golden_file *file)
 static void check_group(void *context)
 {
     const struct golden_file *file = context;
-    struct fleet_strbuf again = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf again = {0};
     struct group_file groups;
     struct fleet_error err;
     size_t size;
-    char *bytes = read_bytes(file->path, &size);
+    FLEET_AUTO_FREE char *bytes = read_bytes(file->path, &size);
 
     if (group_file_decode(bytes, size, &groups, &err) < 0)
         golden_fail("%s", err.text);
     group_file_encode(&groups, &again);
     compare(bytes, size, &again);
+    group_file_release(&groups);
 }
 
 void golden_mindspore_group(const struct golden_file *file)

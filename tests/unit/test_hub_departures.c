@@ -70,6 +70,15 @@ static void take_over(int min, int desired, int members)
     }
 }
 
+/* A new pod in the place of peer `index`. */
+static void begin_anew(int index)
+{
+    if (w.peers[index].assigns > 0)
+        message_release(&w.peers[index].last_assign);
+    w.peers[index] = (struct peer){
+        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+}
+
 static void assert_wanted(const char *cause, int member)
 {
     assert_generation(6);
@@ -142,8 +151,7 @@ static void test_hub_departures__of_all_members_are_no_failure(void **state)
     departs(0, FLEET_CAUSE_EVICTED);
     departs(1, FLEET_CAUSE_EVICTED);
     for (int i = 0; i < 2; i++) {
-        w.peers[i] = (struct peer){
-            .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+        begin_anew(i);
         ready(i);
     }
     wait_quietly(11000, true);
@@ -211,8 +219,7 @@ static void test_hub_departures__explain_no_more_members_than_go(void **state)
     (void)state;
     take_over(1, 2, 2);
     departs(1, FLEET_CAUSE_EVICTED);
-    w.peers[0] = (struct peer){
-        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    begin_anew(0);
     ready(0);
     wait_quietly(11000, true);
     assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
@@ -238,8 +245,7 @@ static void test_hub_departures__of_newcomers_explain_nothing(void **state)
 {
     (void)state;
     take_over(1, 1, 1);
-    w.peers[0] = (struct peer){
-        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    begin_anew(0);
     ready(0);
     leave(0);
     departs(0, FLEET_CAUSE_MEMBER_LEFT);
