@@ -66,7 +66,7 @@ static int run_section(struct trainer *trainer, int64_t update, enum program_sec
     return executor_run(trainer->device.executor, section, &bases, &scalars, stop, err);
 }
 
-/* What was voted for is applied, whatever comes. */
+/* An update that was voted for is always applied. */
 static const atomic_bool never;
 
 int update_exchange(struct trainer *trainer, int64_t update, struct fleet_error *err)

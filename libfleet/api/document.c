@@ -204,7 +204,7 @@ void document_others(const char *text, size_t size, struct fleet_strbuf *out)
     }
 }
 
-/* The FleetJob with that number, or the only document, whatever it is. */
+/* The FleetJob with that number, or the only document, of any kind. */
 static int read_number(const char *text, size_t size, int number, cJSON **out,
                        struct fleet_errors *faults, struct fleet_error *err)
 {

@@ -18,7 +18,7 @@ struct validation {
 /* Is the value of that field what the user wrote, and of the right kind? */
 bool validation_knows(const struct validation *c, const char *path);
 
-/* Could the block be read, whatever is wrong with a field in it? */
+/* Could the block be read, even if a field in it is wrong? */
 bool validation_can_read(const struct validation *c, const char *block);
 
 /* spec.worker (validation_worker.c). */

@@ -38,7 +38,7 @@ void hub_finish_fail(struct hub *hub, const struct hub_cause *cause, struct hub_
     hub_output_text(event->cause, "%s",
                     hub->incident.is_open && !cause->message ? hub->incident.cause : cause->cause);
     event->restarts_used_up = !cause->message;
-    if (cause->message) /* this cause is final, whatever came before */
+    if (cause->message) /* this cause replaces earlier ones */
         hub_output_text(reason, "%s", cause->message);
     else
         hub_output_text(reason, "%d restarts are used up; the last cause was %s",

@@ -69,7 +69,7 @@ static void search_divisions(void)
     training_config_release(&training);
 }
 
-/* Random costs: elimination takes as long whatever they are. */
+/* Random costs: they do not change how long elimination takes. */
 static int random_table(struct cost_graph *graph, struct fleet_random_key key, int rows)
 {
     int table = cost_graph_add_table(graph, rows, STRATEGIES);

@@ -7,7 +7,7 @@
  *
  * Order of a save: a new folder; shard files, each fsynced; fsync of the folder; manifest.json by
  * rename, fsync of the folder and of the path. Only then older checkpoints are deleted, manifest
- * first. So, at whatever point a process dies:
+ * first. So, if a process dies at any point:
  *  (1) A folder with a manifest is complete. A folder without one is never read, and the next save
  *      of a newer step removes it.
  *  (2) The newest complete checkpoint is never touched while another is being made.
