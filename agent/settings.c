@@ -8,10 +8,12 @@
 #include "agent/settings.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -122,6 +124,20 @@ static int find_trainer(char **out, struct fleet_error *err)
     return rc;
 }
 
+/* Trainers inherit what the name of the pod says. A variable that is set wins. */
+static void take_name(const char *pod, const char *job)
+{
+    char text[16];
+    int index, attempt;
+
+    if (!worker_name_parse(pod, job, &index, &attempt))
+        return;
+    (void)snprintf(text, sizeof(text), "%d", index);
+    fleet_assert(setenv("FLEET_INDEX", text, 0) == 0);
+    (void)snprintf(text, sizeof(text), "%d", attempt);
+    fleet_assert(setenv("FLEET_ATTEMPT", text, 0) == 0);
+}
+
 static int read_identity(struct settings *out, struct fleet_error *err)
 {
     int rc;
@@ -129,8 +145,10 @@ static int read_identity(struct settings *out, struct fleet_error *err)
     if ((rc = read_text("FLEET_JOB_NAME", 253, &out->job_name, err)) < 0 ||
         (rc = read_text("FLEET_JOB_UID", MESSAGE_UID_MAX, &out->job_uid, err)) < 0 ||
         (rc = read_text("FLEET_POD_NAME", 253, &out->pod_name, err)) < 0 ||
-        (rc = read_text("FLEET_POD_UID", MESSAGE_UID_MAX, &out->pod_uid, err)) < 0 ||
-        (rc = fleet_variable_number("FLEET_INDEX", 0, 1 << 20, -1, &out->index, err)) < 0 ||
+        (rc = read_text("FLEET_POD_UID", MESSAGE_UID_MAX, &out->pod_uid, err)) < 0)
+        return rc;
+    take_name(out->pod_name, out->job_name);
+    if ((rc = fleet_variable_number("FLEET_INDEX", 0, 1 << 20, -1, &out->index, err)) < 0 ||
         (rc = fleet_variable_number("FLEET_ATTEMPT", 0, 1 << 30, 0, &out->attempt, err)) < 0)
         return rc;
     return fleet_variable_number("FLEET_PROCESSES", 1, MESSAGE_PROCESSES_MAX, 1, &out->processes,

@@ -9,7 +9,8 @@
  *
  *   FLEET_JOB_NAME, FLEET_JOB_UID       the job
  *   FLEET_POD_NAME, FLEET_POD_UID       the pod; the UID is the member's identity
- *   FLEET_INDEX, FLEET_ATTEMPT          of the pod, from 0
+ *   FLEET_INDEX, FLEET_ATTEMPT          of the pod, from 0; default: as the pod's name says
+ *                                       (worker_name.h)
  *   FLEET_PROCESSES                     trainers in this pod, default 1
  *   FLEET_ADDRESS                       where peers reach this pod's trainers, default 127.0.0.1
  *   FLEET_HUB                           "host:port" of the hub, "[host]:port" with colons in it

@@ -81,7 +81,7 @@ static int take(const char *command, const struct arguments_option *option, cons
     return ARGUMENTS_USAGE;
 }
 
-/* getopt's tables; returns the number of options. */
+/* Build getopt's tables; returns the number of options. */
 static int make_tables(const struct arguments_option *options, struct option *table, char *letters)
 {
     int count = 0;
@@ -119,7 +119,7 @@ static int index_of(const struct arguments_option *options, int count, int found
     return -1;
 }
 
-/* The name of operand `number`, from 0, in "Usage: fleetjob COMMAND FILE …". */
+/* The name of operand `number` (from 0) in "Usage: fleetjob COMMAND FILE …". */
 static const char *file_word(const char *usage, int number)
 {
     bool is_plug_in = strncmp(usage, "Usage: kubectl ", strlen("Usage: kubectl ")) == 0;
@@ -140,7 +140,8 @@ static int refuse(const char *usage)
     return ARGUMENTS_USAGE;
 }
 
-/* Read the options; optind is then the first operand. Returns the exit code, or -1 to go on. */
+/* Read the options; afterwards optind is the first operand. Returns the exit code, or -1 to
+ * continue. */
 static int parse_options(int argc, char **argv, const char *usage,
                          const struct arguments_option *options)
 {
@@ -148,7 +149,7 @@ static int parse_options(int argc, char **argv, const char *usage,
     char letters[2 * ARGUMENTS_OPTIONS_MAX + 2];
     int count = make_tables(options, table, letters), found;
 
-    optind = 0; /* a fresh scan: main() has read arguments before */
+    optind = 0; /* reset getopt: main() has already read arguments */
     while ((found = getopt_long(argc, argv, letters, table, NULL)) != -1) {
         int index = index_of(options, count, found), code;
 
@@ -166,7 +167,7 @@ static int parse_options(int argc, char **argv, const char *usage,
     return -1;
 }
 
-/* Check for at least `min` and at most `max` operands. Returns the exit code, or -1 to go on. */
+/* Check for at least `min` and at most `max` operands. Returns the exit code, or -1 to continue. */
 static int take_files(int argc, char **argv, const char *usage, int min, int max,
                       const char **files)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob convert`: a strategy from any form to any form, judged by its grammar only. */
+/* `fleetjob convert`: convert a strategy between any two forms. Checks only its grammar. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ struct arguments {
     long long world_size; /* 0: not given */
 };
 
-/* The exit code, or -1 to go on. */
+/* Returns the exit code, or -1 to continue. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     static const char *const forms[] = {"prototxt", "yaml", "json", NULL};
@@ -68,9 +68,9 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
 }
 
 /*
- * `mode` is a field of the text format, not of a resource. This command writes it into JSON and
- * YAML, so it must read it back. Removes it from the JSON or YAML text and returns it; 0 if there
- * is none.
+ * `mode` is a field of the text format, not of the resource. This command writes it into JSON and
+ * YAML, so it must also read it back. Removes it from the JSON or YAML text and returns it; 0 if
+ * absent.
  */
 static int take_mode(char **text, size_t *size)
 {

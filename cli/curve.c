@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob curve RUN… -o FILE`: the losses of runs as a picture, from the files that the runs
- * left. */
+/* `fleetjob curve RUN… -o FILE`: draw the losses of runs from the files that the runs left. */
 #include "cli/curves/curve.h"
 
 #include <errno.h>
@@ -44,7 +43,7 @@ struct arguments {
     bool compare;
 };
 
-/* The exit code, or -1 to go on. */
+/* Returns the exit code, or -1 to continue. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     static const char *const formats[] = {"svg", "png", NULL};
@@ -81,7 +80,7 @@ static size_t size_without_slashes(const char *path)
     return size;
 }
 
-/* Bytes at the start that all paths share, up to and including a slash. */
+/* Number of bytes at the start that all paths share, up to and including a slash. */
 static size_t common_beginning(char *const *labels, int count)
 {
     size_t common = 0;
@@ -96,7 +95,7 @@ static size_t common_beginning(char *const *labels, int count)
     return common;
 }
 
-/* Bytes at the end that all paths share, from a slash on. */
+/* Number of bytes at the end that all paths share, from a slash on. */
 static size_t common_end(char *const *labels, int count)
 {
     size_t first = strlen(labels[0]), common = 0;

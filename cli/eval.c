@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob eval WEIGHTS DATA`: the loss of trained weights on data. */
+/* `fleetjob eval WEIGHTS DATA`: print the loss of trained weights on data. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

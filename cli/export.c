@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob export CHECKPOINT OUT`: the weights of a checkpoint as a folder for transformers, or
- * as one file. */
+/* `fleetjob export CHECKPOINT OUT`: write the weights of a checkpoint as a folder for transformers,
+ * or as one file. */
 #include "cli/export.h"
 
 #include <stdbool.h>
@@ -112,7 +112,7 @@ static int write_out(const struct request *request, const struct export_source *
                : 0;
 }
 
-/* Can OUT be written? This is checked before all files are verified, which may take long. */
+/* Is OUT writable? This is checked before all files are verified, which may take long. */
 static int prepare(const struct request *request, struct fleet_error *err)
 {
     if (is_stdout(request))

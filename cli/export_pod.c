@@ -17,14 +17,14 @@
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
-/* The volumes of the export's pod: the one with the checkpoints, and others. */
+/* The volumes of the export pod: the one with the checkpoints, and others. */
 struct build {
     const struct export_pod_request *request;
     struct fleetjob job;
     cJSON *worker;          /* a worker's pod as the controller would make it; owned */
     const char *path;       /* of the checkpoints */
-    const cJSON *mounts[3]; /* volumes that are read, the checkpoints' first; NULL = none */
-    const char *node;       /* where it must run; NULL = anywhere */
+    const cJSON *mounts[3]; /* volumes to read, the checkpoints' first; NULL = none */
+    const char *node;       /* node on which it must run; NULL = any */
 };
 
 static const cJSON *get(const cJSON *object, const char *key)
@@ -112,7 +112,7 @@ static const cJSON *find_volume(const cJSON *spec, const char *name)
     return NULL;
 }
 
-/* The deepest mount of the worker's container that holds the path, or NULL. */
+/* The deepest mount of the worker's container that contains the path, or NULL. */
 static const cJSON *mount_of(const struct build *b, const char *path)
 {
     const cJSON *container = cJSON_GetArrayItem(fleet_json_at(b->worker, "spec.containers"), 0);
@@ -127,7 +127,7 @@ static const cJSON *mount_of(const struct build *b, const char *path)
     return best;
 }
 
-/* Its volume, if its files outlive the pod. */
+/* The volume of a mount, if its files outlive the pod. */
 static const cJSON *lasting_volume(const struct build *b, const cJSON *mount)
 {
     const cJSON *volume =
@@ -165,8 +165,7 @@ static bool is_over(const cJSON *pod)
     return strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0;
 }
 
-/* The node of a running pod; with `also_over` the node of any pod that exists. The lowest index
- * counts. */
+/* The node of the running pod with the lowest index; with `also_over`, of any existing pod. */
 static const char *node_of_worker(const struct build *b, bool also_over)
 {
     const cJSON *pod, *best = NULL;
@@ -202,7 +201,7 @@ static bool has_mode(const cJSON *claim, const char *mode)
     return false;
 }
 
-/* A claim that only one node may mount binds the pod to the workers' node. */
+/* If only one node may mount a claim, the pod must run on the workers' node. */
 static int place_claim(struct build *b, const char *name, struct fleet_error *err)
 {
     const cJSON *claim = find_claim(b, name);
@@ -274,7 +273,7 @@ static bool is_repeated(const struct build *b, size_t index)
     return false;
 }
 
-/* Read-only, so that an export cannot damage files of the job. */
+/* Mounted read-only, so that an export cannot damage files of the job. */
 static void add_volumes(const struct build *b, cJSON *spec, cJSON *container)
 {
     cJSON *volumes = fleet_json_set_list(spec, "volumes");
@@ -293,7 +292,7 @@ static void add_volumes(const struct build *b, cJSON *spec, cJSON *container)
     }
 }
 
-/* Each term of the node affinity also demands the node. */
+/* Add the node to each term of the node affinity. */
 static void add_node(cJSON *spec, const char *node)
 {
     static const char required[] = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -325,7 +324,7 @@ static void add_resources(cJSON *container)
     amounts = fleet_json_set_object(resources, "requests");
     fleet_json_set_string(amounts, "cpu", "50m");
     fleet_json_set_string(amounts, "memory", "64Mi");
-    amounts = fleet_json_set_object(resources, "limits"); /* a quota may want them */
+    amounts = fleet_json_set_object(resources, "limits"); /* a quota may require them */
     fleet_json_set_string(amounts, "cpu", "1");
     fleet_json_set_string(amounts, "memory", "256Mi");
 }
@@ -358,7 +357,7 @@ static cJSON *new_pod(const struct build *b)
     fleet_json_set_string(metadata, "name", b->request->name);
     fleet_json_set_string(metadata, "namespace", job->namespace_);
     fleet_json_set_string(fleet_json_set_object(metadata, "labels"), EXPORT_POD_LABEL, job->name);
-    item = fleet_json_new_object(); /* deleted with the job at the latest */
+    item = fleet_json_new_object(); /* at the latest, it is deleted with the job */
     fleet_json_add(fleet_json_set_list(metadata, "ownerReferences"), item);
     fleet_json_set_string(item, "apiVersion", WELLKNOWN_API_VERSION);
     fleet_json_set_string(item, "kind", WELLKNOWN_KIND);
@@ -367,7 +366,7 @@ static cJSON *new_pod(const struct build *b)
     return pod;
 }
 
-/* Fields that decide on the node and the user of a pod come from the worker's. */
+/* Copy the fields that decide on the pod's node and user from the worker's pod. */
 static cJSON *make_pod(const struct build *b, const char *image)
 {
     static const char *const kept[] = {"securityContext", "nodeSelector", "tolerations",

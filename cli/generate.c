@@ -142,7 +142,7 @@ static int read_prompt(struct session *s, struct fleet_error *err)
 
 /* ---- the output ------------------------------------------------------------------------------ */
 
-/* The bytes of a token as they are printed, into `out`. */
+/* Append the printable form of a token to `out`. */
 static void decode(struct session *s, int64_t index, bool is_last, struct fleet_strbuf *out)
 {
     if (!codec_has_text(s->codec)) {

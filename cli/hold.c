@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `fleetjob hold`: do nothing until SIGTERM. The runtime's image has no sleep and no shell, so
- * this keeps a pod up in which `kubectl exec` runs `fleetjob export`. */
+/* `fleetjob hold`: wait for SIGTERM. The runtime image has no shell and no sleep. So this command
+ * keeps a pod running in which `kubectl exec` runs `fleetjob export`. */
 #include <signal.h>
 #include <stddef.h>
 

@@ -10,8 +10,8 @@
 #include "libfleet/base/error.h"
 #include "libfleet/checkpoint/vocabulary.h"
 
-/* The vocabulary that the job takes from its tokenizer's file. Errors of that file are reported
- * with the data. */
+/* The size of the vocabulary from the tokenizer's file. Errors of that file are reported with the
+ * data. */
 static void complete(struct fleetjob *job, const char *folder)
 {
     struct fleet_error err;
@@ -44,7 +44,7 @@ static void check_text(struct fleetjob *job, const struct job_check_options *opt
     check->has_plan = judge_job(job, &judge, &check->plan, &check->errors, &check->warnings);
 }
 
-/* A container's image may bring the program; a process of this machine has no image. */
+/* A container gets the program from its image; a process of this machine has no image. */
 static void check_command(const struct fleetjob *job, const struct job_check_options *options,
                           struct job_check *check)
 {
@@ -94,7 +94,7 @@ void job_check(struct fleetjob *job, const struct job_check_options *options,
 {
     FLEET_AUTO_FREE char *folder = job_file_folder(options->file);
 
-    if (!options->in_cluster) /* the file may differ where the job will train */
+    if (!options->in_cluster) /* the file may be a different one where the job will train */
         complete(job, folder);
     check_text(job, options, check);
     check_machine(job, options, folder, check);

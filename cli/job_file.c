@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * From a user's file and the changes of the command line to a job and its plan. The changes are
- * made in the JSON before it is decoded, so their errors are reported like any other.
+ * Builds a job and its plan from a user's file and the command line. Options change the JSON before
+ * it is decoded, so their errors are reported like any other.
  */
 #include "cli/job_file.h"
 
@@ -41,7 +41,7 @@ char *job_file_folder(const char *path)
     return strcmp(folder, ".") == 0 ? strdup(current) : fleet_file_join(current, folder);
 }
 
-/* The object `key` of `parent`, made if there is none. */
+/* The object `key` of `parent`; makes it if absent. */
 static cJSON *object_at(cJSON *parent, const char *key)
 {
     cJSON *item = cJSON_GetObjectItemCaseSensitive(parent, key);
@@ -73,7 +73,7 @@ static void set_path(cJSON *training, const char *block, const char *key, const 
 }
 
 /* Options that change the training block. A job with an own trainer has none, and an option would
- * make an incomplete one. */
+ * create an incomplete one. */
 static void refuse_changes(const struct job_file_changes *changes, struct fleet_errors *errors)
 {
     static const char why[] = "this job has no spec.training, its own command decides that";
@@ -168,7 +168,7 @@ static void add_variables(struct words *words, const cJSON *list)
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(item, "value");
         struct fleet_strbuf text = {0};
         if (!cJSON_IsString(name) || !cJSON_IsString(value))
-            continue; /* a Secret or a field of the pod: not available here */
+            continue; /* from a Secret or a field of the pod: not available here */
         fleet_strbuf_appendf(&text, "%s=%s", name->valuestring, value->valuestring);
         add_word(words, fleet_strbuf_take(&text));
     }

@@ -18,7 +18,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 
-#define SAID_MAX 2000 /* bytes of kubectl's error that are shown */
+#define SAID_MAX 2000 /* number of bytes of kubectl's error that are shown */
 
 static volatile sig_atomic_t interrupted;
 
@@ -85,8 +85,7 @@ static void make_arguments(const struct kubectl *kubectl, const char *const *arg
     out[count] = NULL;
 }
 
-/* `out_fd`: where its standard output goes, -1: a pipe; `with_err`: a pipe for its standard
- * error. */
+/* `out_fd`: kubectl's standard output, -1: a pipe; `with_err`: a pipe for its standard error. */
 static int start(const struct kubectl *kubectl, const char *const *arguments, int out_fd,
                  bool with_err, struct process *process, struct fleet_error *err)
 {

@@ -199,7 +199,7 @@ static const char *unscheduled(const cJSON *pod)
     return NULL;
 }
 
-/* 1: it runs; 0: not yet; -EIO: it will not. */
+/* 1: it runs; 0: not yet; -EIO: it will not start. */
 static int judge(const char *name, const cJSON *pod, struct fleet_error *err)
 {
     const cJSON *container = fleet_json_at(pod, "status.containerStatuses[0]");
@@ -222,7 +222,8 @@ static int judge(const char *name, const cJSON *pod, struct fleet_error *err)
     return 0;
 }
 
-/* The newest event of the kubelet or the attacher about the pod, as text; heap, NULL = none. */
+/* The newest event of the kubelet or the attach controller about the pod, as text; heap, NULL =
+ * none. */
 static char *newest_event(const struct request *request, const char *name)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf selector = {0};
@@ -290,7 +291,7 @@ static int create(const struct request *request, const cJSON *pod, struct fleet_
     return kubectl_json(&request->kubectl, arguments, text, &made, err);
 }
 
-/* Delete it in any case: an interrupted create may have been carried out. */
+/* Delete it in any case: the server may have carried out an interrupted create. */
 static void delete_pod(const struct request *request, const char *name)
 {
     const char *const arguments[] = {"delete",       "pod", name, "--ignore-not-found",

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A pod is a process with a session of its own. This process is the subreaper: it inherits the
- * children of a killed agent and ends them. It finds them by their session while the agent is a
- * zombie.
+ * A pod is a process in its own session. This process is the subreaper: it inherits the children of
+ * a killed agent and kills them. While the agent is a zombie, it finds them by their session.
  */
 #include "cli/launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "cli/launcher_internal.h"
 #include "cli/system/processes.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/child.h"
@@ -25,40 +23,11 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/log.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 #define LINE_SIZE_MAX 16384
-#define KILL_AFTER_MS 5000 /* after the grace of the agent itself */
-
-struct pod;
-
-/* One stream of a pod's output. libuv's close callback frees it, maybe after its pod. */
-struct stream {
-    uv_pipe_t pipe;
-    struct pod *pod; /* NULL once the pod is gone */
-    bool is_error;
-    struct fleet_strbuf line;
-    char chunk[16384];
-};
-
-struct pod {
-    struct launcher_pod public; /* first: what launcher_at() shows */
-    struct launcher *launcher;
-    struct stream *streams[2];
-    uv_timer_t *kill_timer; /* NULL = not being deleted */
-};
-
-struct launcher {
-    struct launcher_config config;
-    char *folder, *agent_path, *job_name, *job_uid;
-    char **command, **environment;
-    int hub_port;
-    uv_signal_t *sigchld;
-    struct pod **pods; /* [count] */
-    size_t count;
-};
+#define KILL_AFTER_MS 5000 /* after the agent's own grace */
 
 static void free_handle(uv_handle_t *handle)
 {
@@ -139,7 +108,7 @@ static void open_stream(struct pod *pod, bool is_error, int fd)
     pod->streams[is_error] = stream;
 }
 
-/* Read the rest of the pipe when its pod has ended. The output of a process that keeps it open is
+/* Read the rest of the pipe when its pod has ended. Output of a process that keeps the pipe open is
  * lost. */
 static void drain_stream(struct stream **local)
 {
@@ -156,117 +125,11 @@ static void drain_stream(struct stream **local)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-struct variables {
-    char **items; /* NULL-terminated */
-    size_t count;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct variables *v, const char *format, ...)
-{
-    struct fleet_strbuf text = {0};
-    va_list args;
-
-    va_start(args, format);
-    fleet_strbuf_appendv(&text, format, args);
-    va_end(args);
-    v->items = realloc(v->items, (v->count + 2) * sizeof(*v->items));
-    fleet_assert(v->items);
-    v->items[v->count++] = fleet_strbuf_take(&text);
-    v->items[v->count] = NULL;
-}
-
-static bool has_name(const struct variables *v, const char *entry)
-{
-    size_t size = strcspn(entry, "=") + 1;
-
-    for (size_t i = 0; i < v->count; i++)
-        if (strncmp(v->items[i], entry, size) == 0)
-            return true;
-    return false;
-}
-
-/* Is it one of our own FLEET_* variables that are passed on? They are for trainers and not
- * variables of a pod. */
-static bool is_handed_on(const char *entry)
-{
-    static const char *const names[] = {"FLEET_BACKEND", "FLEET_ISA", "FLEET_THREADS",
-                                        FLEET_LOG_FORMAT_ENV, "FLEET_SAVE_PATIENCE_SECONDS"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        size_t size = strlen(names[i]);
-        if (strncmp(entry, names[i], size) == 0 && entry[size] == '=')
-            return true;
-    }
-    return strncmp(entry, "FLEET_", 6) != 0;
-}
-
-/*
- * As in a cluster: the variables of a pod, then those of the job's container that the pod does not
- * set; and our own environment, without FLEET_* variables that only a pod has.
- */
-static struct variables make_environment(const struct pod *pod)
-{
-    const struct launcher *l = pod->launcher;
-    struct variables v = {0};
-
-    add(&v, "FLEET_JOB_NAME=%s", l->job_name);
-    add(&v, "FLEET_JOB_UID=%s", l->job_uid);
-    add(&v, "FLEET_POD_NAME=%s", pod->public.name);
-    add(&v, "FLEET_POD_UID=%s", pod->public.uid);
-    add(&v, "FLEET_INDEX=%d", pod->public.index);
-    add(&v, "FLEET_ATTEMPT=%d", pod->public.attempt);
-    add(&v, "FLEET_PROCESSES=%d", l->config.processes);
-    add(&v, "FLEET_ADDRESS=127.0.0.1");
-    add(&v, "FLEET_PEERS_PID=%d", (int)getpid());
-    add(&v, "FLEET_HUB=127.0.0.1:%d", l->hub_port);
-    add(&v, "FLEET_CA_FILE=%s/ca.pem", l->folder);
-    add(&v, "FLEET_TOKEN_FILE=%s/token", l->folder);
-    add(&v, "FLEET_JOB_FILE=%s/job.json", l->folder);
-    add(&v, "FLEET_GRACE_SECONDS=%.0f", l->config.grace_ms / 1e3);
-    for (char **e = l->environment; e && *e; e++)
-        if (!has_name(&v, *e))
-            add(&v, "%s", *e);
-    if (!getenv("FLEET_THREADS") && !has_name(&v, "FLEET_THREADS="))
-        add(&v, "FLEET_THREADS=%d", l->config.threads);
-    for (char **e = environ; *e; e++)
-        if (is_handed_on(*e) && !has_name(&v, *e))
-            add(&v, "%s", *e);
-    return v;
-}
-
-static void free_variables(struct variables *v)
-{
-    for (size_t i = 0; i < v->count; i++)
-        free(v->items[i]);
-    free(v->items);
-}
-
-/* argv of the agent: heap array, borrowed texts. */
-static char **make_arguments(const struct launcher *l)
-{
-    size_t extra = 0, used = 0;
-    static char verbose[] = "--verbose", end_of_options[] = "--";
-    char **argv;
-
-    while (l->command && l->command[extra])
-        extra++;
-    argv = calloc(extra + 5, sizeof(*argv));
-    fleet_assert(argv);
-    argv[used++] = l->agent_path;
-    if (l->config.is_verbose)
-        argv[used++] = verbose;
-    if (l->command)
-        argv[used++] = end_of_options;
-    for (size_t i = 0; i < extra; i++)
-        argv[used++] = l->command[i];
-    return argv;
-}
-
 /* 0 and *out_pid, or -errno. */
 static int start_agent(const struct pod *pod, const int stdio[3], pid_t *out_pid)
 {
-    struct variables environment = make_environment(pod);
-    FLEET_AUTO_FREE char **argv = make_arguments(pod->launcher);
+    struct variables environment = launcher_make_environment(pod);
+    FLEET_AUTO_FREE char **argv = launcher_make_arguments(pod->launcher);
     const struct fleet_child child = {.path = argv[0],
                                       .arguments = argv,
                                       .environment = environment.items,
@@ -276,7 +139,7 @@ static int start_agent(const struct pod *pod, const int stdio[3], pid_t *out_pid
                                       .dies_with_us = true}; /* (2) */
     int rc = fleet_child_start(&child, out_pid);
 
-    free_variables(&environment);
+    launcher_free_variables(&environment);
     return rc;
 }
 
@@ -386,7 +249,7 @@ static void reap(struct launcher *l)
 
         for (size_t i = 0; i < l->count && !pod; i++)
             pod = l->pods[i]->public.pid == pid ? l->pods[i] : NULL;
-        if (pod) /* (1); a zombie keeps its number */
+        if (pod) /* (1); a zombie keeps its process number */
             processes_kill_session(pid);
         status = fleet_child_reap(pid);
         if (pod)
@@ -475,7 +338,8 @@ int launcher_new(const struct launcher_config *config, int hub_port, struct laun
                            .hub_port = hub_port,
                            .sigchld = calloc(1, sizeof(uv_signal_t))};
     fleet_assert(l->sigchld);
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* we inherit orphans of a killed agent, not init */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* we inherit the orphans of a killed agent, instead of
+                                             * init */
     (void)uv_signal_init(config->loop, l->sigchld);
     l->sigchld->data = l;
     rc = uv_signal_start(l->sigchld, on_sigchld, SIGCHLD);

@@ -24,7 +24,7 @@ struct check {
     const struct fleetjob *job;
     const struct machine_check_options *options;
     struct fleet_errors *errors, *warnings;
-    struct fleet_strbuf *elsewhere; /* "field (path), field (path)": paths that are not here */
+    struct fleet_strbuf *elsewhere; /* "field (path), field (path)": paths that do not exist here */
 };
 
 static bool is_known(const struct check *c, const char *path)
@@ -41,7 +41,7 @@ static bool is_reported(const struct check *c, const char *field)
     return false;
 }
 
-/* Does the path exist here: a file, a folder, or a pattern that may match? */
+/* Does the path exist here: a file, a folder, or a pattern with a match? */
 static bool is_here(const char *path)
 {
     struct stat st;
@@ -49,7 +49,7 @@ static bool is_here(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* The folder of a pattern or of a file that may not exist yet. */
+/* The folder of a pattern, or of a file that may not exist yet. */
 static char *folder_of(const char *path)
 {
     size_t length = strcspn(path, "*?[");
@@ -89,8 +89,8 @@ static bool is_on_volume(const struct fleetjob *job, const char *path)
     return false;
 }
 
-/* Should a path of the job be checked here? A path that exists only in the pod goes on the list. A
- * field with an error needs no second one. */
+/* Should this path of the job be checked here? A path that exists only in the pod is added to the
+ * list. A field with an error needs no second one. */
 static bool is_ours(const struct check *c, const char *field, const char *path)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);
@@ -112,12 +112,12 @@ static bool knows_data(const struct check *c)
     for (size_t i = 0; i < FLEET_COUNT(fields); i++)
         if (!is_known(c, fields[i]))
             return false;
-    /* Such an error is about the tokens. */
+    /* Is such an error about the tokens? */
     return !is_reported(c, "spec.training.model.vocabulary") &&
            !is_reported(c, "spec.training.data.tokenizer");
 }
 
-/* Validation has reported samples of the wrong kind. */
+/* Has validation reported samples of the wrong kind? */
 static bool fits_model(const struct training_config *config)
 {
     bool is_image = config->data.tokenizer == TRAINING_TOKENIZER_CIFAR10 ||
@@ -133,7 +133,8 @@ static char *join(const struct check *c, const char *path)
     return path ? fleet_file_join(c->options->folder, path) : NULL;
 }
 
-/* Check that data exist, which does not depend on the model. False: they cannot be checked here. */
+/* Check that the data exist, which does not depend on the model. False: they cannot be checked
+ * here. */
 static bool check_place(const struct check *c, const char *field, const char *given)
 {
     FLEET_AUTO_FREE char *path = join(c, given);
@@ -158,7 +159,7 @@ static bool check_places(const struct check *c)
 
 static void check_data(const struct check *c)
 {
-    struct training_config config = c->job->spec.training; /* this copy's paths are changed below */
+    struct training_config config = c->job->spec.training; /* this copy's paths change below */
     FLEET_AUTO_FREE char *path = NULL, *vocabulary = NULL, *merges = NULL;
     struct fleet_errors found = {0};
 
@@ -168,7 +169,7 @@ static void check_data(const struct check *c)
     config.data.vocabulary = vocabulary = join(c, config.data.vocabulary);
     config.data.merges = merges = join(c, config.data.merges);
     probe_data(&config, &found, c->warnings);
-    fleet_errors_merge(c->errors, &found); /* the missing files are known already */
+    fleet_errors_merge(c->errors, &found); /* the missing files are already known */
     fleet_errors_release(&found);
 }
 
@@ -190,7 +191,7 @@ static void check_weights(const struct check *c)
 
 /* ---- what is written ------------------------------------------------------------------------- */
 
-/* The deepest part of `path` that exists; heap. */
+/* The deepest existing part of `path`; heap. */
 static char *existing_part(const char *path)
 {
     char *part = strdup(path), *slash;
@@ -199,7 +200,7 @@ static char *existing_part(const char *path)
     while (!is_here(part) && (slash = strrchr(part, '/')) && slash > part)
         *slash = '\0';
     if (!is_here(part))
-        (void)strcpy(part, "/"); /* NOLINT: no shorter path than this one */
+        (void)strcpy(part, "/"); /* NOLINT: there is no shorter path */
     return part;
 }
 
@@ -245,7 +246,7 @@ static void check_file(const struct check *c, const char *field, const char *giv
     }
     folder = fleet_dup_text(given);
     if (!strrchr(folder, '/'))
-        (void)strcpy(folder, "."); /* NOLINT: "" was passed over */
+        (void)strcpy(folder, "."); /* NOLINT: "" was skipped above */
     else
         *(strrchr(folder, '/') + (strrchr(folder, '/') == folder)) = '\0';
     check_folder(c, field, folder);
@@ -258,7 +259,7 @@ static void check_outputs(const struct check *c)
     if (training->has_checkpoint)
         check_folder(c, "spec.training.checkpoint.path", training->checkpoint.path);
     check_folder(c, "spec.training.log.tensorboard", training->log.tensorboard);
-    if (!c->options->in_cluster) /* places where no curve is drawn */
+    if (!c->options->in_cluster) /* file types that cannot take a curve */
         check_file(c, "spec.training.log.curve", training->log.curve);
 }
 

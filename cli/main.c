@@ -42,8 +42,8 @@ static const struct command {
     {"help", cli_help, "print this text, or the help of a command"},
 };
 
-/* As a plug-in of kubectl (`kubectl fleetjob …`) the program has the name kubectl-fleetjob. Then
- * `export` takes the name of a job in the cluster. The other commands are the same. */
+/* As a plug-in of kubectl (`kubectl fleetjob …`) the program is called kubectl-fleetjob. Its
+ * command `export` then takes the name of a job in the cluster. The other commands are the same. */
 static const struct command cluster_export = {
     "export", cli_kubectl_export, "bring the weights of a job in the cluster to this machine"};
 static bool is_plug_in;
@@ -116,7 +116,7 @@ static int cli_help(int argc, char **argv)
     return EXIT_GOOD;
 }
 
-/* If the output could not be written, for example on a full disk, the command fails. */
+/* The command fails if the output cannot be written, for example on a full disk. */
 static int check_output(const char *name, int code)
 {
     bool is_written = fflush(stdout) == 0 && !ferror(stdout);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* `fleetjob plan`: print the plan that controller and trainer compute, without running the job.
- * Knobs that the built-in runtime cannot run are explained, too; running them is refused. */
+ * Also explains knobs that the built-in runtime would refuse. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 static const char usage[] =
     "Usage: fleetjob plan FILE [--world-size N] [--rank R] [--policy full|paddle]\n"
-    "                     [--output table|json] [--program]\n"
+    "                     [--output table|json] [--program] [--print-schedule]\n"
     "       fleetjob plan FILE --search [full] --links FILE [--devices N] [--memory B]\n"
     "                     [--save FILE] [--policy full|paddle] [--output table|json]\n"
     "\n"
@@ -39,6 +39,8 @@ static const char usage[] =
     "                  dropped; default: what the job says, else full\n"
     "  --output FORM   table (the default) or json\n"
     "  --program       print the program of a rank, too: one line a variable, one an operator\n"
+    "  --print-schedule  print only the order of passes of each pipeline stage: f3 is the forward\n"
+    "                  pass of micro-batch 3, b3 its backward pass, f3' of its second chunk\n"
     "\n"
     "  --search [full] find the fastest division of the job over devices that fits into their\n"
     "                  memory: degrees, sharding stage, recompute, micro-batch, schedule.\n"
@@ -50,15 +52,15 @@ static const char usage[] =
 
 struct arguments {
     const char *file;
-    long long world;    /* 0 = as the job says */
-    long long rank;     /* -1 = none in particular */
-    const char *policy; /* NULL = as the job says */
-    bool is_json, with_program;
+    long long world;    /* 0 = as in the job */
+    long long rank;     /* -1 = no particular one */
+    const char *policy; /* NULL = as in the job */
+    bool is_json, with_program, print_schedule;
     const char *search; /* NULL: print the plan */
     struct plan_search_options of_search;
 };
 
-/* An option of the other form of the command, or one that is missing. */
+/* An option of the other form of the command, or a missing one. */
 static const char *misplaced(const struct arguments *arguments)
 {
     const struct plan_search_options *of_search = &arguments->of_search;
@@ -67,9 +69,10 @@ static const char *misplaced(const struct arguments *arguments)
         return arguments->world          ? "--world-size does not go with --search: give --devices"
                : arguments->rank >= 0    ? "--rank does not go with --search"
                : arguments->with_program ? "--program does not go with --search"
-               : !of_search->links       ? "--search needs --links FILE: what devices compute and "
-                                           "links carry"
-                                         : NULL;
+               : arguments->print_schedule ? "--print-schedule does not go with --search"
+               : !of_search->links ? "--search needs --links FILE: what devices compute and "
+                                     "links carry"
+                                   : NULL;
     return of_search->links     ? "--links goes with --search"
            : of_search->devices ? "--devices goes with --search; a plan takes --world-size"
            : of_search->memory  ? "--memory goes with --search"
@@ -77,7 +80,7 @@ static const char *misplaced(const struct arguments *arguments)
                                 : NULL;
 }
 
-/* The exit code, or -1 to go on. */
+/* Returns the exit code, or -1 to continue. */
 static int check_together(const struct arguments *arguments)
 {
     const char *what = misplaced(arguments);
@@ -88,7 +91,7 @@ static int check_together(const struct arguments *arguments)
     return ARGUMENTS_USAGE;
 }
 
-/* The exit code, or -1 to go on. */
+/* Returns the exit code, or -1 to continue. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     static const char *const policies[] = {"full", "paddle", NULL};
@@ -109,6 +112,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
         {.name = "policy", .kind = ARGUMENTS_WORD, .out = &out->policy, .words = policies},
         {.name = "output", .kind = ARGUMENTS_WORD, .out = &form, .words = forms, .letter = 'o'},
         {.name = "program", .kind = ARGUMENTS_FLAG, .out = &out->with_program},
+        {.name = "print-schedule", .kind = ARGUMENTS_FLAG, .out = &out->print_schedule},
         {.name = "search",
          .kind = ARGUMENTS_WORD,
          .out = &out->search,
@@ -137,6 +141,14 @@ static void print_json(const cJSON *json)
     FLEET_AUTO_FREE char *text = fleet_json_print(json);
 
     (void)puts(text);
+}
+
+static void print_schedule(const struct plan *plan)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    pipeline_print_all(&plan->schedule, &out);
+    (void)fputs(fleet_strbuf_text(&out), stdout);
 }
 
 static void print_plan(const struct document *document, const struct plan *plan,
@@ -169,7 +181,7 @@ static void print_plan(const struct document *document, const struct plan *plan,
     (void)fputs(fleet_strbuf_text(&out), stdout);
 }
 
-/* Errors: as JSON in place of the plan, for programs; else on standard error. */
+/* Print errors: as JSON in place of the plan, or on standard error. */
 static void print_errors(const struct fleet_errors *errors, const struct arguments *arguments)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -183,7 +195,7 @@ static void print_errors(const struct fleet_errors *errors, const struct argumen
     }
 }
 
-/* Warnings on standard error. Warnings about the strategy are in the plan itself. */
+/* Print warnings on standard error. The plan itself has the warnings about the strategy. */
 static void print_beside(const char *word, const struct fleet_errors *list,
                          const char *strategy_path)
 {
@@ -208,7 +220,7 @@ static const enum strategy_policy *policy_of(const struct arguments *arguments)
     return strcmp(arguments->policy, "paddle") == 0 ? &paddle : &full;
 }
 
-/* Has the plan the parts that the options ask for? */
+/* Does the plan have the parts that the options ask for? */
 static bool check_arguments(const struct arguments *arguments, const struct plan *plan,
                             bool has_model, struct fleet_errors *errors)
 {
@@ -223,6 +235,9 @@ static bool check_arguments(const struct arguments *arguments, const struct plan
     else if (arguments->with_program && !plan->has_program)
         fleet_errors_add(errors, "spec.training.model.vocabulary",
                          "not known: without it there is no program to print");
+    if (arguments->print_schedule && pipeline_step_count(&plan->schedule) > PIPELINE_STEPS_PRINTED)
+        fleet_errors_add(errors, "", "a stage has %zu passes; --print-schedule prints at most %d",
+                         pipeline_step_count(&plan->schedule), PIPELINE_STEPS_PRINTED);
     return errors->count == before;
 }
 
@@ -252,14 +267,14 @@ static void plan_job(struct document *document, const struct arguments *argument
                                         .policy = policy_of(arguments)};
 
     job_check(&document->job, &options, check);
-    if (arguments->search) /* they speak of the job as it is */
+    if (arguments->search) /* they describe the unchanged job */
         return;
     print_beside("warning", &check->warnings,
                  document->job.spec.strategy_text ? "spec.strategyText" : "spec.strategy");
     print_beside("note", &check->notes, "");
 }
 
-/* Of a job whose own plan is possible: what else the search finds wrong is not the job. */
+/* Called only if the job's own plan is possible: other errors of the search are not the job's. */
 static void find_strategy(struct document *document, const struct arguments *arguments,
                           struct job_check *check)
 {
@@ -294,12 +309,16 @@ static void explain(struct document *document, const struct arguments *arguments
         plan_job(document, arguments, check);
     else if (check->errors.count == 0)
         plan_strategy(document, arguments, check);
-    /* As JSON, the errors replace the plan; with a table they come on standard error. */
+    /* As JSON, the errors replace the plan; with a table they go to standard error. */
     if (check->has_plan &&
         check_arguments(arguments, &check->plan, is_job && document->job.spec.has_training,
                         &check->errors) &&
-        (check->errors.count == 0 || !arguments->is_json))
-        print_plan(document, &check->plan, arguments);
+        (check->errors.count == 0 || !arguments->is_json)) {
+        if (arguments->print_schedule)
+            print_schedule(&check->plan);
+        else
+            print_plan(document, &check->plan, arguments);
+    }
 }
 
 int cli_plan(int argc, char **argv)

@@ -24,7 +24,7 @@
 
 /* ---- what is given --------------------------------------------------------------------------- */
 
-/* Errors of a file have its name in front. */
+/* Put the file's name in front of its errors. */
 static void add_file_errors(const char *file, const struct fleet_errors *found,
                             struct fleet_errors *errors)
 {
@@ -144,7 +144,7 @@ static void append_lost(struct fleet_strbuf *out, const struct full_rival *best,
     fleet_strbuf_append(out, "\n");
 }
 
-/* What the built-in trainer has no pass for, by name. */
+/* Names of the knobs that the built-in trainer has no pass for. */
 static void append_cannot_run(struct fleet_strbuf *out, const struct full_result *result)
 {
     const struct full_choice *c = &result->rivals[0].choice;
@@ -190,7 +190,7 @@ static void append_result(struct fleet_strbuf *out, const struct full_request *r
 
 /* ---- JSON and the block ---------------------------------------------------------------------- */
 
-/* What is pasted below `spec`: the strategy, and the micro-batch of the training block. */
+/* The text to paste below `spec`: the strategy, and the micro-batch size of the training block. */
 static cJSON *encode_block(const struct full_request *request, const struct full_choice *choice)
 {
     STRATEGY_AUTO struct strategy strategy;

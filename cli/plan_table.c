@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A plan as text and tables. Each function prints one view, from the line at the start of a run to
- * all details.
+ * Prints a plan as text and tables. Each function prints one view, from the line at the start of a
+ * run to all details.
  */
 #include "cli/plan_table.h"
 
@@ -17,9 +17,9 @@
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/strategy/topology.h"
 
-#define GROUPS_SHOWN 6 /* groups of an axis, and ranks of a group, that are printed */
+#define GROUPS_SHOWN 6 /* how many groups of an axis, and ranks of a group, are printed */
 
-/* Trained elements, without the gaps of the layout. */
+/* Number of trained elements, without the gaps of the layout. */
 static int64_t count_parameters(const struct program *program)
 {
     int64_t count = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The progress of a run, as JSON lines or text, from the same events. On a terminal, the line that
- * rewrites itself is erased before any other output and drawn again after it.
+ * Prints the progress of a run as JSON lines or text, from the same events. On a terminal, the
+ * progress line is erased before any other output and drawn again after it.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -70,7 +70,7 @@ void progress_redraw_line(struct progress *p)
         progress_write(p, p->line.text);
 }
 
-/* A whole line of text on `out`, above the progress line. */
+/* Print a whole line of text on `out`, above the progress line. */
 void progress_say(struct progress *p, struct fleet_strbuf *text)
 {
     progress_erase_line(p);
@@ -144,7 +144,7 @@ static void note_step(struct progress *p, const struct message_step *step, doubl
     }
     p->stepped_ms = now_ms;
     p->step = step->step;
-    if (step->steps > 0) /* an own trainer says how many there are */
+    if (step->steps > 0) /* an own trainer reports the number */
         p->config.steps = step->steps;
     p->first_loss = isnan(p->first_loss) ? step->loss : p->first_loss;
     p->last_loss = step->loss;
@@ -178,7 +178,7 @@ void progress_finish(struct progress *p, const struct progress_end *end)
         return;
     }
     if (p->line.length > 0)
-        progress_write(p, "\n"); /* the last progress line stays */
+        progress_write(p, "\n"); /* the last progress line stays on the terminal */
     fleet_strbuf_clear(&p->line);
     progress_end_text(p, end);
 }

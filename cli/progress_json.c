@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A run as JSON lines: an object an event. */
+/* Prints a run as JSON lines: one object for each event. */
 #include <math.h>
 
 #include "cli/progress_internal.h"
@@ -47,7 +47,7 @@ static void print_step(struct progress *p, const struct message_step *step)
     print(p, json);
 }
 
-/* Tenths of milliseconds, so that the phases still add up when printed. NaN = not reached. */
+/* In tenths of milliseconds, so that the printed phases still add up. NaN = not reached. */
 static double tenths(double ms)
 {
     return ms < 0 ? NAN : round(ms * 10.0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A run as text: a line an event, a summary at the end. */
+/* Prints a run as text: one line for each event, and a summary at the end. */
 #include <math.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/training/step_line.h"
 
-#define LINES_MS_MIN 500.0 /* in a pipe: least time between two lines of steps */
-#define REDRAW_MS    50.0  /* on a terminal: least time between two redraws */
+#define LINES_MS_MIN 500.0 /* in a pipe: minimum time between two lines of steps */
+#define REDRAW_MS    50.0  /* on a terminal: minimum time between two redraws */
 
 static void describe_step(const struct progress *p, const struct message_step *step,
                           struct fleet_strbuf *out)
@@ -62,7 +62,7 @@ static void append_phase(struct fleet_strbuf *out, const char *what, double ms)
 
 #define RESTARTS_LISTED 5
 
-/* Keep cause and time of a restart for the summary. */
+/* Remember cause and time of a restart for the summary. */
 static void note_restart(struct progress *p, const struct hub_event *event)
 {
     if (++p->restart_count > RESTARTS_LISTED)
@@ -121,7 +121,7 @@ static void show_trainer_failed(struct progress *p, const struct hub_event *even
     progress_say(p, &text);
 }
 
-/* A line with the event's own text. */
+/* Print a line with the event's own text. */
 static void show_words(struct progress *p, const char *what, const struct hub_event *event)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -209,7 +209,7 @@ static void append_times(struct fleet_strbuf *out, const struct fleet_step_times
                          fmax(rest, 0.0) * percent);
 }
 
-/* Of an own trainer we know only its reports and how its processes ended. */
+/* The only facts about an own trainer are its reports and how its processes ended. */
 static void describe_what_was_done(const struct progress *p, const struct progress_end *end,
                                    struct fleet_strbuf *out)
 {

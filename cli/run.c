@@ -17,13 +17,13 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/curves/curve.h"
-#include "cli/curves/loss_record.h"
 #include "cli/curves/picture.h"
 #include "cli/job_check.h"
 #include "cli/job_file.h"
 #include "cli/local_job.h"
 #include "cli/plan_table.h"
 #include "cli/progress.h"
+#include "cli/run_internal.h"
 #include "cli/system/private_folder.h"
 #include "cli/system/processors.h"
 #include "controller/fleetjob/job_secret.h"
@@ -34,7 +34,6 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/log.h"
 
@@ -66,31 +65,8 @@ static const char usage[] =
     "\n"
     "Exit codes: 0 Succeeded, 1 Failed or refused, 2 wrong usage, 130 interrupted.\n";
 
-struct arguments {
-    const char *file;
-    struct job_file_changes changes;
-    bool is_json, is_verbose;
-    const char *curve, *state_file; /* relative to the current folder; NULL = none */
-};
-
-/* The state of a run. */
-struct run {
-    struct arguments arguments;
-    struct fleetjob job;
-    char *folder;     /* folder of the job file, absolute: relative paths of the job start there */
-    struct plan plan; /* if the job has a training block */
-    struct progress *progress;
-    struct local_job *local; /* while it runs */
-    struct curve curve;
-    bool has_stepped, has_earlier; /* a step was made; the record of earlier runs was looked for */
-    double recorded_ms;            /* when the losses were written beside the checkpoints */
-    bool has_told_record;
-    int restarts; /* that counted */
-    double started_ms;
-};
-
-/* The exit code, or -1 to go on. */
-static int parse_arguments(int argc, char **argv, struct arguments *out)
+/* Returns the exit code, or -1 to continue. */
+static int parse_arguments(int argc, char **argv, struct run_arguments *out)
 {
     long long workers = 0, steps = 0;
     const struct arguments_option options[] = {
@@ -128,16 +104,6 @@ static void print_errors(const char *word, const struct fleet_errors *errors)
         (void)fprintf(stderr, "%s%s\n", word, line);
 }
 
-/* The file for the picture of the losses, heap; NULL = none. */
-static char *curve_path(const struct run *run)
-{
-    if (run->arguments.curve)
-        return strdup(run->arguments.curve);
-    if (run->job.spec.training.log.curve)
-        return fleet_file_join(run->folder, run->job.spec.training.log.curve);
-    return NULL;
-}
-
 static void check_output(const char *path, const char *field, struct fleet_errors *errors)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
@@ -150,11 +116,11 @@ static void check_output(const char *path, const char *field, struct fleet_error
         fleet_errors_add(errors, field, "%s", err.text);
 }
 
-/* Check at the start whether a file that is written at the end can be written. */
+/* Check at the start that a file which is written at the end is writable. */
 static void check_outputs(const struct run *run, struct fleet_errors *errors)
 {
     const char *field = run->arguments.curve ? "--curve" : "spec.training.log.curve";
-    FLEET_AUTO_FREE char *curve = curve_path(run);
+    FLEET_AUTO_FREE char *curve = run_curve_path(run);
     enum canvas_format format;
     struct fleet_error err;
 
@@ -165,7 +131,7 @@ static void check_outputs(const struct run *run, struct fleet_errors *errors)
     check_output(run->arguments.state_file, "--state-file", errors);
 }
 
-/* Read, check and plan. 0, or the exit code. */
+/* Read, check and plan. Returns 0, or the exit code. */
 static int read_job(struct run *run)
 {
     struct job_check_options options = {.command = JOB_CHECK_RUN, .file = run->arguments.file};
@@ -191,7 +157,7 @@ static int read_job(struct run *run)
     return code;
 }
 
-/* Columns of the terminal on standard output; 0 = not known. */
+/* Columns of the terminal on standard output; 0 = unknown. */
 static int column_count(void)
 {
     struct winsize size;
@@ -215,15 +181,6 @@ static void open_progress(struct run *run)
     run->progress = progress_new(&config);
 }
 
-static void describe_curve(struct run *run)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf about = {0};
-
-    if (run->job.spec.has_training)
-        plan_table_summary(&run->job, &run->plan, &about);
-    curve_describe(&run->curve, run->job.metadata.name, fleet_strbuf_text(&about));
-}
-
 static void print_plan(struct run *run)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -243,7 +200,8 @@ static void print_plan(struct run *run)
     progress_plan(run->progress, json, text.text);
 }
 
-/* job.json, which the trainer reads: the blocks as given, and the folder for relative paths. */
+/* Make job.json, which the trainer reads: the blocks as given, and the folder for relative
+ * paths. */
 static int write_job_file(const struct run *run, const char *private, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(private, "job.json");
@@ -252,7 +210,8 @@ static int write_job_file(const struct run *run, const char *private, struct fle
     return fleet_file_write(path, text, strlen(text), err);
 }
 
-/* The agent stands beside this program, and the trainer beside the agent. */
+/* The agent is in the same folder as this program, and the trainer in the same folder as the
+ * agent. */
 static int find_agent(char **out, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *folder = NULL;
@@ -272,96 +231,19 @@ static int find_agent(char **out, struct fleet_error *err)
 
 /* ---- while it runs --------------------------------------------------------------------------- */
 
-/* The record of a job that keeps checkpoints, heap; NULL = none. */
-static char *record_path(const struct run *run)
-{
-    const struct training_config *training = &run->job.spec.training;
-    FLEET_AUTO_FREE char *folder = NULL;
-
-    if (!run->job.spec.has_training || !training->has_checkpoint)
-        return NULL;
-    folder = fleet_file_join(run->folder, training->checkpoint.path);
-    return loss_record_path(folder, run->job.metadata.name);
-}
-
-/* Keep a record that cannot be read. The losses of this run go to a new one. */
-static void set_aside(struct run *run, const char *record, const struct fleet_error *why)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf other = {0};
-
-    fleet_strbuf_appendf(&other, "%s.damaged", record);
-    progress_note(run->progress, "warning: the curve starts again: %s; %s %s", why->text,
-                  rename(record, other.text) == 0 ? "the file is now"
-                                                  : "it could not be renamed to",
-                  other.text);
-}
-
-/* Earlier runs of this job have made the steps up to `step`: take over their losses from the
- * record. */
-static void take_earlier_losses(struct run *run, int64_t step)
-{
-    FLEET_AUTO_FREE char *record = record_path(run);
-    struct curve earlier = {0};
-    struct fleet_error err;
-    int rc;
-
-    if (!record || run->has_earlier || step < 1)
-        return;
-    run->has_earlier = true;
-    if ((rc = loss_record_read(record, &earlier, &err)) < 0) {
-        if (rc != -ENOENT)
-            set_aside(run, record, &err);
-        return;
-    }
-    curve_cut(&earlier, step + 1);
-    for (size_t i = 0; i < run->curve.mark_count; i++) /* a restart before the first step */
-        curve_add_mark(&earlier, run->curve.marks[i].kind, -1);
-    curve_describe(&earlier, run->curve.name, run->curve.about);
-    curve_release(&run->curve);
-    run->curve = earlier;
-    if (run->curve.losses.count == 0)
-        return;
-    progress_began(run->progress, run->curve.losses.points[0].loss,
-                   run->curve.losses.points[run->curve.losses.count - 1].loss);
-}
-
-/* A committed step. The first one shows from which step this run goes on. */
-static void note_step(struct run *run, const struct message_step *step)
-{
-    if (!run->has_stepped && step->step > 1 && run->job.spec.training.has_checkpoint) {
-        take_earlier_losses(run, step->step - 1);
-        curve_add_mark(&run->curve, CURVE_RESUME, step->step - 1);
-    }
-    run->has_stepped = true;
-    curve_add(&run->curve, step->step, step->loss);
-}
-
-static void keep_losses(struct run *run)
-{
-    FLEET_AUTO_FREE char *record = record_path(run);
-    struct fleet_error err;
-
-    if (record && run->curve.losses.count > 0 && loss_record_write(record, &run->curve, &err) < 0 &&
-        !run->has_told_record) {
-        progress_note(run->progress, "warning: %s", err.text);
-        run->has_told_record = true;
-    }
-    run->recorded_ms = fleet_monotonic_ms();
-}
-
 static void on_event(void *user, const struct hub_event *event)
 {
     struct run *run = user;
 
     if (event->type == HUB_EVENT_STEP)
-        note_step(run, &event->step);
+        run_curve_note_step(run, &event->step);
     if (event->type == HUB_EVENT_EVALUATION)
         curve_add_evaluation(&run->curve, event->step.step, event->step.loss);
     if (event->type == HUB_EVENT_FINISHED && !run->has_stepped)
-        take_earlier_losses(run, event->step.step); /* the job was complete already */
+        run_curve_take_earlier(run, event->step.step); /* the job was complete already */
     if (event->type == HUB_EVENT_CHECKPOINT &&
         fleet_monotonic_ms() - run->recorded_ms >= RECORD_MS_MIN)
-        keep_losses(run);
+        run_curve_keep(run);
     if (event->type == HUB_EVENT_RESTART) {
         curve_add_mark(&run->curve, CURVE_RESTART,
                        run->has_stepped ? progress_step(run->progress) : -1);
@@ -384,22 +266,6 @@ static void on_output(void *user, bool is_error, const char *text)
 }
 
 /* ---- after it has run ------------------------------------------------------------------------ */
-
-static bool draw_curve(struct run *run, const char *path)
-{
-    struct picture picture = {.runs = {{.curve = &run->curve, .label = run->job.metadata.name}},
-                              .count = 1};
-    enum canvas_format format;
-    struct fleet_error err;
-
-    if (!path || run->curve.losses.count == 0)
-        return false;
-    if (picture_format(path, &format, &err) == 0 &&
-        picture_write(&picture, format, path, &err) == 0)
-        return true;
-    progress_note(run->progress, "warning: %s", err.text);
-    return false;
-}
 
 static void print_hints(const struct run *run, bool has_succeeded, bool has_failed)
 {
@@ -430,21 +296,21 @@ static int finish(struct run *run)
 {
     const struct fleetjob_status *status = &run->job.status;
     const struct fleetjob_condition *condition = status_at_rest(status);
-    FLEET_AUTO_FREE char *curve = curve_path(run);
+    FLEET_AUTO_FREE char *curve = run_curve_path(run);
     struct progress_end end = {
         .state = condition ? condition->type : WELLKNOWN_CONDITION_SUSPENDED,
         .message = "",
         .weights_sha256 = status->has_result && status->result.weights_sha256
                               ? status->result.weights_sha256
                               : "",
-        .curve_path = draw_curve(run, curve) ? curve : "",
+        .curve_path = run_curve_draw(run, curve) ? curve : "",
         .restarts = run->restarts,
         .seconds = (fleet_monotonic_ms() - run->started_ms) / 1e3,
     };
     bool has_succeeded = end.has_succeeded = status_is_true(status, WELLKNOWN_CONDITION_SUCCEEDED);
     bool has_failed = status_is_true(status, WELLKNOWN_CONDITION_FAILED);
 
-    keep_losses(run);
+    run_curve_keep(run);
     if (has_failed && condition->message) {
         end.message = condition->message;
         if (run->arguments.is_json)
@@ -455,8 +321,8 @@ static int finish(struct run *run)
     return has_succeeded ? EXIT_GOOD : has_failed ? EXIT_NO : EXIT_INTERRUPTED;
 }
 
-/* Block stop signals while there is a private folder and no handler yet, so that the folder is
- * removed. */
+/* Block stop signals between making the private folder and installing a handler, so that the folder
+ * is removed. */
 static void mask_stop_signals(int how)
 {
     sigset_t signals;
@@ -465,11 +331,12 @@ static void mask_stop_signals(int how)
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
-    (void)sigaddset(&signals, SIGUSR1); /* it does not stop the job, and must not kill us */
+    (void)sigaddset(&signals, SIGUSR1); /* it does not stop the job, and must not kill this
+                                         * process */
     (void)sigprocmask(how, &signals, NULL);
 }
 
-/* 0 if the job has run, or -errno if it could not begin. */
+/* Returns 0 if the job has run, or -errno if it could not begin. */
 static int run_job(struct run *run, const char *private, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *agent = NULL;
@@ -538,7 +405,7 @@ int cli_run(int argc, char **argv)
     if (code == 0) {
         open_progress(&run);
         print_plan(&run);
-        describe_curve(&run);
+        run_curve_describe(&run);
         code = run_in_private_folder(&run);
         progress_free(run.progress);
         plan_release(&run.plan); /* an own trainer has a plan, too: of its strategy */

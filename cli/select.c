@@ -45,7 +45,7 @@ struct arguments {
     bool json;
 };
 
-/* The exit code, or -1 to go on. */
+/* Returns the exit code, or -1 to continue. */
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     static const char *const policies[] = {"full", "paddle", NULL};
@@ -107,7 +107,7 @@ static void add_refused(cJSON *json, const struct document *document, int world,
                                         .topology = &topology,
                                         .training = has_training ? &spec->training : NULL};
     struct select_notes refused = {0};
-    struct fleet_errors ignored = {0}; /* the selection has built it */
+    struct fleet_errors ignored = {0}; /* already built by the selection */
 
     if (document->kind == DOCUMENT_JOB && !has_training)
         return;

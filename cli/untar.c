@@ -12,7 +12,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/checkpoint/tar.h"
 
-/* All of `size` bytes. -EBADMSG if the stream ends first. */
+/* Read exactly `size` bytes. -EBADMSG if the stream ends first. */
 static int read_all(int fd, void *out, size_t size, struct fleet_error *err)
 {
     size_t done = 0;

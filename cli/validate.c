@@ -44,7 +44,8 @@ struct arguments {
     bool cluster;
 };
 
-/* A strategy without a job: check its values, and with a world size how its knobs fit together. */
+/* Check a strategy without a job: its values and, with a world size, whether its knobs can be
+ * combined. */
 static void check_strategy(const struct strategy *strategy, long long world_size,
                            struct fleet_errors *errors, struct fleet_errors *warnings)
 {
@@ -59,7 +60,7 @@ static void check_strategy(const struct strategy *strategy, long long world_size
     }
 }
 
-/* Settings that have no effect in the built-in runtime; an own trainer may use them. */
+/* Report settings that have no effect in the built-in runtime; an own trainer may use them. */
 static void warn_of(const struct fleetjob *job, const struct select_notes *notes, const char *what,
                     struct fleet_errors *warnings)
 {
@@ -155,7 +156,7 @@ static bool validate_one(const char *text, size_t size, int number, int jobs,
     return is_valid;
 }
 
-/* List the objects of a file that are no FleetJobs and were not checked. */
+/* List the objects of a file that are not FleetJobs and were not checked. */
 static void print_others(const char *text, size_t size, const char *file)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf others = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Objects and lists by indentation, numbers as JSON writes them, strings with YAML's escapes. */
+/* Objects and lists by indentation, numbers as in JSON, strings with YAML's escapes. */
 #include "cli/yaml_print.h"
 
 #include <stdbool.h>
@@ -15,7 +15,8 @@
 static const char *const reserved[] = {"y",   "yes",  "true",  "on",  "n",  "no",
                                        "off", "null", "false", "inf", "nan"};
 
-/* Letters, then letters, digits, '_' and '-': read as text by every reader, unless reserved. */
+/* Letters, then letters, digits, '_' and '-': every reader reads it as text, unless the word is
+ * reserved. */
 static bool is_plain(const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
@@ -54,7 +55,7 @@ static void print_scalar(const cJSON *item, struct fleet_strbuf *out)
         fleet_strbuf_append(out, cJSON_IsObject(item) ? "{}" : cJSON_IsArray(item) ? "[]" : "null");
 }
 
-/* `inline_first`: the cursor stands behind "- ", so the first line needs no indentation. */
+/* `inline_first`: the cursor is after "- ", so the first line needs no indentation. */
 static void print_block(const cJSON *block, int depth, bool inline_first, struct fleet_strbuf *out)
 {
     const cJSON *item;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One table of options: the name, the kind of its value, and the member that gets it. */
+/* One table of options: name, kind of value, and the member that stores it. */
 #include "controller/command_line.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static int parse_port(const char *option, const char *text, int *out)
     return 0;
 }
 
-/* A list "a, b": spaces and repetitions do not matter. "" means all, as without the option. */
+/* A list "a, b"; spaces and repetitions are ignored. "" means all, as if the option were absent. */
 static int split_namespaces(struct command_line *a, const char *text)
 {
     char *rest = NULL;
@@ -129,7 +129,7 @@ static const struct {
 
 #define ROW_BASE 256 /* getopt_long returns this plus the number of the row */
 
-/* Store the value of option `i`. Returns -1 to go on, or the exit code. */
+/* Store the value of option `i`. Returns -1 to continue, or the exit code. */
 static int take_option(struct command_line *a, size_t i, const char *text)
 {
     char *member = (char *)a + rows[i].offset;
@@ -162,7 +162,7 @@ static int take_option(struct command_line *a, size_t i, const char *text)
     return 2;
 }
 
-/* The row that getopt_long has found; FLEET_COUNT(rows) if there is none. */
+/* The row that getopt_long has found; FLEET_COUNT(rows) if none. */
 static size_t find_row(int option)
 {
     size_t i = 0;
@@ -187,7 +187,7 @@ static void build_options(struct option options[FLEET_COUNT(rows) + 1])
     options[FLEET_COUNT(rows)] = (struct option){0};
 }
 
-/* False: the error was printed. */
+/* False: the error is already printed. */
 static bool is_complete(const struct command_line *a)
 {
     const char *missing = NULL;

@@ -27,7 +27,7 @@ void hub_metrics_init(struct hub_metrics *hub, struct metrics *metrics)
                           "0 while this replica has not read it.",
                           ""),
     };
-    for (int i = 0; i < HUB_REFUSALS; i++) /* a rate needs the series before the first refusal */
+    for (int i = 0; i < HUB_REFUSALS; i++) /* a rate needs the series before its first refusal */
         metric_count_to(hub->refusals, 0, hub_refusal_name((enum hub_refusal)i));
 }
 

@@ -49,11 +49,11 @@ struct program {
     struct metrics_page page;
     struct event_recorder *events;
     struct probe_server *probes;
-    struct metrics_server *metrics_server; /* NULL: the probe server has /metrics */
-    char identity_text[256];               /* of this process, for the Lease */
+    struct metrics_server *metrics_server; /* NULL: the probe server serves /metrics */
+    char identity_text[256];               /* identity of this process in the Lease */
     struct startup *startup;
     struct startup_result start;   /* all zero until it is known */
-    struct reconciler *reconciler; /* NULL before, and after its end */
+    struct reconciler *reconciler; /* NULL before its start and after its end */
     struct leadership *leadership; /* NULL: this replica does not lead */
     struct refusal_log refusals;   /* of the hub's */
     bool is_stopping;
@@ -68,7 +68,7 @@ static void on_trouble(void *user, const char *what, const struct fleet_error *e
     fleet_log_warning(what, FLEET_STR("err", err->text));
 }
 
-/* A log line about one job, or about none. */
+/* Write a log line about one job, or about none. */
 static void on_job_trouble(void *user, const char *what, const char *job,
                            const struct fleet_error *err)
 {
@@ -119,7 +119,7 @@ static bool leads(void *user)
     return p->reconciler && reconciler_is_leading(p->reconciler);
 }
 
-/* The address that was read at the start is in all jobs' Secrets. */
+/* All jobs' Secrets contain the address that was read at the start. */
 static void on_moved(void *user, const struct fleet_error *err)
 {
     give_up(user, "Hub has another address: the controller must restart", err);
@@ -350,7 +350,8 @@ static void close_program(struct program *p)
 
 /*
  * Use one heap and give freed memory back soon, so that the process is small again after a flood of
- * connections. Allow as many descriptors as the system does, because each member has one.
+ * connections. Raise the limit of descriptors to the allowed maximum, because each member needs
+ * one.
  */
 static void use_system_well(void)
 {

@@ -70,8 +70,8 @@ static int read_file(const char *folder, const char *name, char **out, struct fl
     return fleet_file_read(path, PEM_MAX, out, &size, err);
 }
 
-/* If certificate and key are just being replaced, they do not fit together. Then the folder is read
- * again soon. */
+/* While certificate and key are being replaced, they may not match. Then the folder is read again
+ * soon. */
 static int read_folder(struct metrics_server *server, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *certificate = NULL, *key = NULL;
@@ -193,7 +193,7 @@ static int review(struct metrics_server *server, struct probe_request *request, 
     return answer_verdict(server, &verdict, body, content_type);
 }
 
-/* The token of "Bearer TOKEN"; NULL if it is something else. */
+/* The token of "Bearer TOKEN"; NULL if the text has another form. */
 static const char *bearer_token(const char *authorization)
 {
     if (strncasecmp(authorization, "Bearer ", 7) != 0)

@@ -18,10 +18,10 @@
 
 struct startup {
     struct startup_options options;
-    struct startup_result result; /* as far as it is known */
+    struct startup_result result; /* as far as known */
     struct install_identity_load *load;
     struct kube_rest_call *call; /* reads the Service */
-    struct kube_call *timer;     /* time before a read is repeated */
+    struct kube_call *timer;     /* delay before a read is repeated */
 };
 
 static void load_identity(void *user);

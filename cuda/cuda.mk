@@ -16,7 +16,8 @@ CUDA_KERNELS := $(wildcard cuda/kernels/*.cu)
 CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h
 CUDA_ARCHITECTURES := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
-CUDA_CFLAGS := -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -ffp-contract=off -fPIC
+CUDA_CFLAGS := -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -ffp-contract=off -fPIC \
+    -DFLEET_VERSION='"$(VERSION)"'
 
 build/cuda/kernels/%.o: cuda/kernels/%.cu $(CUDA_HEADERS)
 	@mkdir -p $(@D)
@@ -43,6 +44,31 @@ cuda: $(if $(CUDA),build/bin/libfleet_cuda.so,cuda-missing)
 cuda-missing:
 	@echo "libfleet_cuda.so is left out: there is no CUDA toolkit (make cuda-toolkit)"
 
+# ---- the library over fakes ----------------------------------------------------------------------
+# libfleet_cuda.so for tests of the host's half: kernels on the emulator, tests/cuda_fake in place of
+# libcudart. Of the variant's sanitizers it has the address and undefined ones.
+CUDA_FAKE_OUT     := build/cuda_fake/$(VARIANT)
+CUDA_FAKE_SOURCES := $(wildcard cuda/*.c tests/cuda_fake/*.c) libfleet/base/random.c \
+    libfleet/program/ops/operand.c $(addprefix tests/cuda_emulator/,emulator.c memory.c)
+CUDA_FAKE_OBJECTS := $(CUDA_KERNELS:%.cu=$(CUDA_FAKE_OUT)/%.cu.o) \
+    $(CUDA_FAKE_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o)
+CUDA_FAKE_FLAGS   := -O2 -g -fPIC -DEMULATOR_FAKE -DFLEET_VERSION='"$(VERSION)"' \
+    -ffp-contract=off $(if $(filter asan,$(VARIANT)),$(filter -f%,$(CFLAGS_asan))) -I. \
+    -isystem tests/cuda_emulator/include
+$(CUDA_FAKE_OUT)/%.cu.o: %.cu $(CUDA_HEADERS) $(wildcard tests/cuda_emulator/include/*.h) \
+    tests/cuda_emulator/emulator.h
+	@mkdir -p $(@D)
+	@echo "  cc $<"; $(CXX) -x c++ -std=c++17 -Wall -Wextra -Wno-unknown-pragmas \
+	    $(CUDA_FAKE_FLAGS) -c -o $@ $<
+$(CUDA_FAKE_OUT)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc $<"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) $(CUDA_FAKE_FLAGS) -MMD -MP -c -o $@ $<
+$(CUDA_FAKE_OUT)/libkernels.a: $(CUDA_FAKE_OBJECTS)
+	@rm -f $@; ar rcs $@ $^
+$(CUDA_FAKE_OUT)/libfleet_cuda.so: $(CUDA_FAKE_OBJECTS) cuda/exports.map
+	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_FAKE_OBJECTS) $(filter -fsanitize%,$(CUDA_FAKE_FLAGS)) \
+	    -Wl,--version-script=cuda/exports.map -lpthread
+
 # ---- the emulator --------------------------------------------------------------------------------
 # race: every access to memory is seen; asan: the address and undefined sanitizers.
 EMULATOR_FLAGS_race := -fsanitize=thread
@@ -52,7 +78,7 @@ EMULATOR_ARCHIVES_race := build/release
 EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(addprefix tests/cuda_emulator/,emulator.c memory.c backend_emulated.c) \
-    $(wildcard cuda/*.c)
+    $(wildcard cuda/operators*.c)
 EMULATOR_TESTS := test_emulator test_kernels test_gradients
 
 # emulator_rules VARIANT
@@ -98,6 +124,6 @@ check-cuda-asan: # a make of its own: the archives are of another variant
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 \
 	    tests/run.sh --variant asan $(call EMULATOR_PROGRAMS,asan)
 
--include $(shell find build/emulator build/cuda -type f -name '*.d' 2>/dev/null)
+-include $(shell find build/emulator build/cuda build/cuda_fake -type f -name '*.d' 2>/dev/null)
 .PHONY: cuda cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
     check-cuda-race check-cuda-asan

@@ -8,6 +8,7 @@
  * operands, scratch and tables are device memory of the caller.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,13 @@ struct cuda_operator_context {
     const struct fleet_cuda_gradient *gradients;  /* GRAD_NORM: cuda_operator_gradients() */
     const struct fleet_cuda_parameter *parameter; /* optimizers: cuda_operator_parameter() */
 };
+
+/* Is there a kernel for a kind at all? RESHAPE and MEMCPY have none: they are copies. */
+bool cuda_operator_exists(enum op_kind kind);
+bool cuda_operator_is_optimizer(enum op_kind kind);
+
+/* Why our kernels cannot run `op`, or NULL if they can: its kind, a type, a size. */
+const char *cuda_operator_refusal(const struct program *program, const struct program_op *op);
 
 /* Bytes of call->scratch that the launches of `op` need. */
 size_t cuda_operator_scratch(const struct program *program, const struct program_op *op);

@@ -258,15 +258,14 @@ void strategy_example_neighbours(const cJSON *strategy, struct fleet_strbuf *out
         if (why.length == 0)
             continue;
         if (!any)
-            fleet_strbuf_append(out, "Under `Full` the example is refused beside\n\n");
+            fleet_strbuf_append(out, "Under `Full`, the example is refused together with\n\n");
         fleet_strbuf_appendf(out, "- [%s](%s.md): %s\n", unit_name((enum unit)unit),
                              unit_name((enum unit)unit), why.text);
         any = true;
     }
-    fleet_strbuf_append(out,
-                        any ? "\nand goes with every other unit.\n"
-                            : "It goes with every unit of the strategy, under `Full` and under "
-                              "`Paddle`.\n");
+    fleet_strbuf_append(out, any ? "\nIt can be combined with every other setting.\n"
+                                 : "It can be combined with every setting, under `Full` and under "
+                                   "`Paddle`.\n");
 }
 
 /* ---- papers ---------------------------------------------------------------------------------- */

@@ -156,8 +156,10 @@ static void destroy(struct control *control)
     if (control->has_assign)
         link_message_release(&control->assign);
     link_release(&control->link);
-    (void)close(control->wake_fd);
-    (void)close(control->stop_fd);
+    if (control->wake_fd >= 0)
+        (void)close(control->wake_fd);
+    if (control->stop_fd >= 0)
+        (void)close(control->stop_fd);
     pthread_mutex_destroy(&control->lock);
     pthread_cond_destroy(&control->changed);
     free(control);
@@ -175,8 +177,9 @@ int control_start(struct link *link, struct control **out, struct fleet_error *e
     *link = (struct link){.fd = -1};
     control->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     control->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    fleet_assert(control->wake_fd >= 0 && control->stop_fd >= 0);
-    rc = pthread_create(&control->thread, NULL, read_loop, control);
+    rc = control->wake_fd < 0 || control->stop_fd < 0
+             ? errno
+             : pthread_create(&control->thread, NULL, read_loop, control);
     if (rc != 0) {
         destroy(control);
         return fleet_error(err, -rc, "start the control thread: %s", strerror(rc));

@@ -33,7 +33,7 @@ struct control;
 struct fleet_error;
 
 /* Start the reading thread. *link moves to the new object; the caller's copy is left closed.
- * -EAGAIN: the system cannot create the thread. */
+ * -EAGAIN: the system cannot create the thread; -EMFILE: the process has no free file. */
 int control_start(struct link *link, struct control **out, struct fleet_error *err);
 
 /* End the thread, close the link. NULL is fine. */

@@ -171,7 +171,6 @@ int exchange_open(struct trainer *trainer, struct fleet_error *err)
     int rc;
 
     *c = (struct communication){.world = trainer->net.comm,
-                                .memory = trainer->state.backend,
                                 .in_compute_queue =
                                     trainer->job.plan.selection.final.calc_comm_same_stream,
                                 .deadline_ms = deadline_of,

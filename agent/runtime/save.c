@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Checkpoints as the step sees them: when one is due, what is in it, what the job starts from. */
+/* When a checkpoint is due, what is in it, and what the trainer reports about it. */
 #include "agent/runtime/save.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "agent/runtime/average.h"
-#include "agent/runtime/origin.h"
-#include "agent/runtime/private.h"
+#include "agent/runtime/save_internal.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/json.h"
 #include "libfleet/base/variable.h"
 #include "libfleet/program/passes/localsgd.h"
 
@@ -68,7 +64,7 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
 
 /* Between two averages of localsgd a checkpoint holds the mean of all ranks' parameters, where it
  * is at hand. The snapshot of the last average is not saved: a resume makes one. */
-static void state_of(const struct trainer *trainer, struct checkpoint_state *out)
+void save_state_of(const struct trainer *trainer, struct checkpoint_state *out)
 {
     void *const *segment = trainer->state.bases.segment;
     const size_t *bytes = trainer->state.memory->bytes;
@@ -115,7 +111,7 @@ static void describe(const struct trainer *trainer, struct manifest *out)
     out->extra = ledger_encode(trainer->progress.ledger);
 }
 
-static struct manifest_history own_history(const struct trainer *trainer)
+struct manifest_history save_own_history(const struct trainer *trainer)
 {
     return (struct manifest_history){&trainer->generation.lineage, trainer->job.uid};
 }
@@ -155,7 +151,7 @@ static void describe_newest(const struct trainer *trainer, struct fleet_strbuf *
         fleet_strbuf_append(out, "there is no checkpoint yet");
 }
 
-static void remember_newest(struct trainer *trainer, int64_t step, const char *folder)
+void save_remember_newest(struct trainer *trainer, int64_t step, const char *folder)
 {
     trainer->save.failures = 0;
     trainer->save.newest_step = step;
@@ -200,7 +196,7 @@ static void report_saved(struct trainer *trainer, const struct snapshot_result *
         report_failed_save(trainer, result->step, result->err.text);
         return;
     }
-    remember_newest(trainer, result->step, result->folder);
+    save_remember_newest(trainer, result->step, result->folder);
     message.checkpoint_done.step = result->step;
     (void)snprintf(message.checkpoint_done.path, sizeof(message.checkpoint_done.path), "%s", place);
     control_send(trainer->control, &message);
@@ -230,7 +226,7 @@ static void save_alone(struct trainer *trainer)
         return;
     trainer->save.is_wanted = false;
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
-    state_of(trainer, &state);
+    save_state_of(trainer, &state);
     describe(trainer, &about);
     follow(trainer);
     trainer->save.begun_in = trainer->generation.id;
@@ -330,7 +326,7 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
     describe(trainer, &about);
     rc = agree_on_folder(trainer, &about, &plan, err);
     if (rc == 0 && plan.is_shared) {
-        state_of(trainer, &state);
+        save_state_of(trainer, &state);
         follow(trainer);
         trainer->save.begun_in = trainer->generation.id;
         if (snapshot_begin_shard(trainer->save.snapshot, &state, &about, &part, &why) < 0)
@@ -477,223 +473,5 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
         save_now(trainer);
     if (trainer->progress.committed == trainer->job.updates && rc == 0)
         rc = save_last(trainer, err);
-    return rc;
-}
-
-static void report_warnings(struct trainer *trainer, const struct fleet_errors *warnings)
-{
-    for (size_t i = 0; i < warnings->count && i < FLEET_ERRORS_MAX; i++)
-        trainer_warn(trainer, "checkpoint %s passed over: %s", warnings->items[i].path,
-                     warnings->items[i].message);
-}
-
-/* The weights are then neither job's: worth a note, but it is what fine-tuning does. */
-static void report_origin(struct trainer *trainer, const struct manifest *manifest,
-                          const char *folder)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf fields = {0};
-    const char *name = "";
-
-    origin_compare(manifest->job, trainer->job.origin, &fields);
-    (void)fleet_json_opt_string(manifest->job, "name", &name, NULL);
-    if (fields.length > 0)
-        trainer_warn(
-            trainer,
-            "spec.training.checkpoint.resume: training goes on from %s, which job %s wrote "
-            "with other settings: %s; to start afresh say never, or give another path",
-            folder, name, fields.text);
-}
-
-/* Take up what the checkpoint says; its step must end an update of this job. */
-static int resume_from(struct trainer *trainer, const struct manifest *manifest, const char *folder,
-                       struct fleet_error *err)
-{
-    int64_t update = (manifest->step + trainer->job.merge - 1) / trainer->job.merge;
-
-    if (manifest->step > trainer->job.config.steps)
-        return fleet_error(err, -EINVAL,
-                           "spec.training.steps: the checkpoint %s is of step %" PRId64
-                           ", but steps is %" PRId64
-                           ": give more steps, an earlier step as checkpoint.resume, or another "
-                           "checkpoint.path",
-                           folder, manifest->step, trainer->job.config.steps);
-    if (trainer_steps(trainer, update) != manifest->step || update > trainer->job.updates)
-        return fleet_error(
-            err, -EINVAL,
-            "spec.training.checkpoint: %s is of step %" PRId64
-            ", at which this job makes no update: it merges the gradients of %" PRId64 " steps",
-            folder, manifest->step, trainer->job.merge);
-    if (ledger_decode(trainer->progress.ledger, manifest->extra, manifest->updates, err) < 0)
-        return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
-    if (strcmp(manifest->instruction_set, fleet_isa_names[trainer->generation.level]) != 0)
-        trainer_warn(trainer,
-                     "resumed at instruction-set level %s a checkpoint computed at %s: the same "
-                     "arithmetic, other last digits",
-                     fleet_isa_names[trainer->generation.level], manifest->instruction_set);
-    trainer->progress.ledger->averaging.last = update;
-    report_origin(trainer, manifest, folder);
-    remember_newest(trainer, manifest->step, folder);
-    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;
-    return 0;
-}
-
-static void report_resumed(struct trainer *trainer, const char *folder)
-{
-    FLEET_AUTO_FREE char *place = fleet_file_join(trainer->job.config.checkpoint.path, folder);
-    int64_t step = trainer_steps(trainer, trainer->progress.committed);
-
-    if (trainer->progress.committed == trainer->job.updates)
-        trainer_note(trainer, "all %" PRId64 " steps are done (%s): nothing is left to do", step,
-                     place);
-    else
-        trainer_note(trainer, "continuing from step %" PRId64 " (%s)", step, place);
-}
-
-/*
- * 0 and *out_found if there was a checkpoint to go on from. At the job's start any one below the
- * path counts, as `resume` says; a job that is under way goes on from its own, those on the
- * recorded lineage. One that lost everything before its first checkpoint is at its start again.
- */
-static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct fleet_error *err)
-{
-    const struct training_checkpoint *config = &trainer->job.config.checkpoint;
-    const struct fleet_lineage *lineage = &trainer->generation.lineage;
-    struct manifest_history history = own_history(trainer);
-    bool is_start = lineage->count <= 1 || lineage->entries[lineage->count - 1].first_step == 1;
-    int64_t resume = is_start ? config->resume : TRAINING_RESUME_AUTO;
-    struct fleet_errors warnings = {0};
-    struct checkpoint_state state;
-    struct manifest manifest;
-    char folder[CHECKPOINT_FOLDER_MAX];
-    int rc;
-
-    *out_found = false;
-    trainer->save.restored[0] = '\0';
-    if (!trainer->job.config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
-        return 0;
-    state_of(trainer, &state);
-    rc = checkpoint_restore(config->path, resume, is_start ? NULL : &history, &state, &manifest,
-                            folder, &warnings, err);
-    report_warnings(trainer, &warnings);
-    fleet_errors_release(&warnings);
-    if (rc == -ENOENT && resume == TRAINING_RESUME_AUTO)
-        return 0;
-    if (rc < 0)
-        return fleet_error_wrap(err, "spec.training.checkpoint.resume");
-    (void)snprintf(trainer->save.restored, sizeof(trainer->save.restored), "%s", folder);
-    rc = resume_from(trainer, &manifest, folder, err);
-    if (rc == 0) {
-        trainer->save.began_at = is_start ? manifest.step : trainer->save.began_at;
-        report_resumed(trainer, folder);
-    }
-    manifest_release(&manifest);
-    *out_found = rc == 0;
-    return rc;
-}
-
-/* A job that was to start afresh does not go back to what it found. */
-static bool is_own(const struct trainer *trainer, const struct manifest *manifest)
-{
-    return trainer->job.config.checkpoint.resume != TRAINING_RESUME_NEVER ||
-           trainer->generation.lineage.count == 0 ||
-           fleet_generation_compare(manifest->generation,
-                                    trainer->generation.lineage.entries[0].generation) >= 0;
-}
-
-int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)
-{
-    struct manifest_history history = own_history(trainer);
-    struct fleet_errors warnings = {0};
-    struct checkpoint_state state;
-    char folder[CHECKPOINT_FOLDER_MAX];
-    int rc;
-
-    state_of(trainer, &state);
-    rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &history, &state, out,
-                            folder, &warnings, err);
-    report_warnings(trainer, &warnings);
-    fleet_errors_release(&warnings);
-    if (rc == 0)
-        (void)snprintf(trainer->save.restored, sizeof(trainer->save.restored), "%s", folder);
-    if (rc < 0 || is_own(trainer, out))
-        return rc;
-    manifest_release(out);
-    return fleet_error(err, -ENOENT, "checkpoint %s is not of this job", folder);
-}
-
-/* A rank that gave up its state begins as one that never had any. */
-static void forget_updates(struct trainer *trainer)
-{
-    save_finish(trainer);
-    free(trainer->progress.ledger);
-    trainer->progress.ledger = ledger_new(&trainer->job.rules);
-}
-
-int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err)
-{
-    struct checkpoint_state state;
-    bool found;
-    int rc;
-
-    forget_updates(trainer);
-    rc = restore_checkpoint(trainer, &found, err);
-
-    *out_is_initial = false;
-    if (rc < 0)
-        return rc;
-    if (found)
-        return private_begin(trainer, err);
-    state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
-    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = 0;
-    *out_is_initial = trainer->job.config.model.initial_weights == NULL;
-    if (!*out_is_initial) {
-        state_of(trainer, &state);
-        rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
-        if (rc < 0)
-            return fleet_error_wrap(err, "spec.training.model.initialWeights");
-    }
-    return private_begin(trainer, err);
-}
-
-/* Bytes of optimizer state `slot` that rank `replica` holds. */
-static void clear_divided(struct trainer *trainer, const struct ownership *map, int replica,
-                          struct backend *backend, float *const *states)
-{
-    const struct program *program = &trainer->job.plan.program;
-
-    for (int slot = 0; slot < program->state_count; slot++) {
-        enum ownership_space space = slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0;
-        size_t bytes =
-            (size_t)ownership_elements(map, space, program->flat_count, replica) * sizeof(float);
-        void *host = backend_map(backend, states[slot], bytes, BACKEND_WRITE);
-        memset(host, 0, bytes);
-        backend_unmap(backend, states[slot], bytes, BACKEND_WRITE, host);
-    }
-}
-
-int save_read_divided(struct trainer *trainer, const struct ownership *map, int replica,
-                      struct backend *backend, float *const *states, struct fleet_error *err)
-{
-    FLEET_AUTO_FREE char *place = NULL;
-    int count = trainer->job.plan.program.state_count;
-    struct checkpoint_state state;
-    struct manifest manifest;
-    int rc;
-
-    clear_divided(trainer, map, replica, backend, states); /* the gaps between tensors, too */
-    if (!trainer->save.restored[0])
-        return 0;
-    checkpoint_state_init(&state, &trainer->job.plan.program, backend, NULL,
-                          count > 0 ? states[0] : NULL, count > 1 ? states[1] : NULL, NULL);
-    state.map = map;
-    state.replica = replica;
-    for (int i = 0; i < state.space_count; i++)
-        state.spaces[i].is_elsewhere = state.spaces[i].slot < 0;
-    place = fleet_file_join(trainer->job.config.checkpoint.path, trainer->save.restored);
-    rc = manifest_read(place, &manifest, err);
-    if (rc < 0)
-        return rc;
-    rc = checkpoint_load_folder(place, &manifest, false, &state, err);
-    manifest_release(&manifest);
     return rc;
 }

@@ -10,6 +10,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/random.h"
+#include "libfleet/program/slice.h"
 
 #define INITIAL_CHUNK ((int64_t)16384) /* elements made at a time */
 
@@ -134,9 +135,9 @@ int state_reserve_slots(struct state *state, int count, struct fleet_error *err)
     return 0;
 }
 
-/* Elements [first, first + count) of a variable as it begins. */
-static void initial_values(const struct program_var *var, uint64_t seed, int64_t first,
-                           int64_t count, float *data)
+/* Elements [first, first + count) of a whole tensor as it begins. */
+static void initial_run(const struct program_var *var, uint64_t seed, int64_t first, int64_t count,
+                        float *data)
 {
     struct fleet_random_key key = fleet_random_key(seed, var->name, 0);
 
@@ -154,6 +155,19 @@ static void initial_values(const struct program_var *var, uint64_t seed, int64_t
         for (int64_t i = 0; i < count; i++)
             data[i] = var->initial == PROGRAM_INITIAL_ONE ? 1.0f : 0.0f;
         return;
+    }
+}
+
+/* The same of a variable, which may be a part of its tensor. */
+static void initial_values(const struct program_var *var, uint64_t seed, int64_t first,
+                           int64_t count, float *data)
+{
+    int64_t run;
+
+    for (int64_t done = 0; done < count; done += run) {
+        int64_t place = slice_place(var, first + done, &run);
+        run = run < count - done ? run : count - done;
+        initial_run(var, seed, place, run, data + done);
     }
 }
 

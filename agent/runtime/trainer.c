@@ -261,9 +261,10 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     trainer->job.uid = uid ? uid : "";
     if ((rc = fleet_variable_threads(&trainer->job.threads, err)) < 0 ||
         (rc = backend_level_check(err)) < 0 ||
-        (rc = backend_kind_choose(&trainer->device.kind, err)) < 0)
+        (rc = backend_kind_choose(&trainer->device.kind, err)) < 0 ||
+        (rc = trainer->device.kind->create_memory(trainer->job.threads,
+                                                  &trainer->device.memory_backend, err)) < 0)
         return rc;
-    trainer->device.memory_backend = trainer->device.kind->create_memory(trainer->job.threads);
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 ||
         (rc = placement_build(&trainer->job.plan, may_divide(trainer) ? 2 : 1, PLACEMENT_NO_RANK,

@@ -25,11 +25,11 @@ static bool is_tag(const struct event_scalar *scalar, const char *tag)
     return scalar->tag_size == strlen(tag) && memcmp(scalar->tag, tag, scalar->tag_size) == 0;
 }
 
-/* The two kinds of points come in any order; each goes into its own series. */
+/* The two kinds of points may be interleaved; each goes into its own series. */
 static void add_event(const struct event *event, struct curve *losses, struct curve *evaluations)
 {
     if (event->step < 0 || event->step > CURVE_STEP_MAX)
-        return; /* no step that our trainer writes */
+        return; /* not a step that our trainer writes */
     if (event->kind == EVENT_START && event->step > 0) {
         curve_cut(losses, event->step);
         curve_cut(evaluations, event->step);
@@ -47,7 +47,7 @@ bool event_losses_begin(const char *bytes, size_t size)
 {
     size_t payload;
 
-    /* the checksum of the length comes first; no text has it by chance */
+    /* the checksum of the length comes first; no text matches it by chance */
     return size >= HEADER_SIZE &&
            event_frame((const uint8_t *)bytes, size, &payload, NULL) != -EBADMSG;
 }
@@ -98,7 +98,7 @@ static int is_event_file(const struct dirent *entry)
     return strstr(entry->d_name, "tfevents") != NULL;
 }
 
-/* The job's name from the name of an event file, heap; NULL: another program wrote the file. */
+/* The job's name in the name of an event file, heap; NULL: another program wrote the file. */
 static char *job_of(const char *name)
 {
     size_t size = strlen(name), suffix = strlen(SUFFIX);
@@ -111,7 +111,7 @@ static char *job_of(const char *name)
     return strndup(job + 1, (size_t)(end - job - 1));
 }
 
-/* The one job of the files, heap, or NULL. -EINVAL if there are two. */
+/* The name of the only job in the files, heap, or NULL. -EINVAL if there are two. */
 static int find_job(struct dirent *const *files, int count, char **out, struct fleet_error *err)
 {
     *out = NULL;

@@ -11,7 +11,7 @@
 #include "cli/curves/loss_record.h"
 #include "libfleet/base/error.h"
 
-/* A record begins with its header; an older one with a step and its loss. */
+/* A record begins with its header; a record of an older version begins with a step and its loss. */
 static bool is_record(const char *text)
 {
     size_t digits = strspn(text, "0123456789");

@@ -12,7 +12,7 @@
 #include "libfleet/base/json.h"
 
 #define COLUMNS  4
-#define SHOWN    40 /* bytes of a bad line that a message has */
+#define SHOWN    40 /* number of bytes of a bad line that a message quotes */
 #define HEAD_MAX ((size_t)1 << 16)
 
 static const char *const events[] = {[CURVE_RESTART] = "restart", [CURVE_RESUME] = "resume"};
@@ -29,7 +29,7 @@ char *loss_record_path(const char *folder, const char *name)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* A piece of the text, without a NUL at its end. */
+/* A piece of the text; not NUL-terminated. */
 struct piece {
     const char *text;
     size_t size;
@@ -108,7 +108,7 @@ static bool read_line(struct piece line, int64_t *last, struct curve *out)
     return read_events(columns[3], step, out);
 }
 
-/* Read the first line. Unknown parts are ignored. */
+/* Read the first line. Unknown fields are ignored. */
 static void read_head(struct piece line, struct curve *out)
 {
     size_t skip = strlen(LOSS_RECORD_HEAD);
@@ -198,7 +198,7 @@ static void write_events(const struct curve *curve, int64_t step, struct fleet_s
         }
 }
 
-/* The smallest step from `step` on that has an entry; INT64_MAX: none. */
+/* The smallest step >= `step` with an entry; INT64_MAX: none. */
 static int64_t next_step(const struct curve *curve, size_t loss, size_t evaluation, int64_t step)
 {
     int64_t next = INT64_MAX;
@@ -213,7 +213,7 @@ static int64_t next_step(const struct curve *curve, size_t loss, size_t evaluati
     return next;
 }
 
-/* Remove the tabs of empty columns at the end, and end the line. */
+/* Remove the tabs of empty columns at the end of the line, and end it. */
 static void end_line(struct fleet_strbuf *out)
 {
     while (out->text[out->length - 1] == '\t')

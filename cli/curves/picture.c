@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The sheet from above to below: title, what the job trains, the plot with its axes, the legend. */
+/* The sheet from top to bottom: title, description of the job, the plot with its axes, the
+ * legend. */
 #include "cli/curves/picture.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 
 #define WIDTH       800.0
 #define PLOT_HEIGHT 330.0
-#define MARGIN      24.0 /* right of the plot, and left of everything */
+#define MARGIN      24.0 /* right of the plot, and left of all parts */
 #define TITLE_SIZE  16.0
 #define ABOUT_SIZE  11.0 /* of the line below the title */
 #define TEXT_SIZE   12.0
@@ -95,7 +96,7 @@ static bool any_evaluations(const struct picture *picture)
     return false;
 }
 
-/* The end of a long label says more than its beginning. */
+/* The end of a long label tells more than its beginning. */
 static const char *label_end(const char *label, bool *out_cut)
 {
     size_t letters = 0, length;
@@ -122,7 +123,8 @@ static void list_runs(struct sheet *sheet)
     }
 }
 
-/* Explain thin, thick and dashed lines. With several runs the samples have a neutral colour. */
+/* Explain thin, thick and dashed lines. If there are several runs, the samples have a neutral
+ * colour. */
 static void list_lines(struct sheet *sheet)
 {
     const struct picture *picture = sheet->picture;
@@ -202,7 +204,7 @@ static const char *subtitle_of(const struct picture *picture)
                                                                   : "";
 }
 
-/* The sizes of all parts; the pixels of the axes follow from them. */
+/* Compute the sizes of all parts; the pixel ranges of the axes follow from them. */
 static void lay_out(struct sheet *sheet)
 {
     const struct curve *curves[PICTURE_RUNS_MAX];
@@ -265,7 +267,7 @@ static void draw_step_axis(const struct sheet *sheet)
                 (sheet->left + sheet->right) / 2.0, sheet->bottom + LABEL_Y, "step");
 }
 
-/* The text, cut with an ellipsis where the sheet ends. */
+/* The text, truncated with an ellipsis at the edge of the sheet. */
 static void draw_heading(const struct sheet *sheet, double size, double y, const char *text)
 {
     double width = WIDTH - 2.0 * MARGIN, used = font_width(sheet->font, size, "…"), advance;

@@ -10,13 +10,13 @@
 #include "libfleet/base/assert.h"
 
 #define COLUMN     1.0 /* pixels that steps share */
-#define MARK_SPACE 8.0 /* at least, between two marks */
-#define LINE_SPACE 3.0 /* at least, between two lines of restarts */
+#define MARK_SPACE 8.0 /* minimum between two marks */
+#define LINE_SPACE 3.0 /* minimum between two lines of restarts */
 #define EDGE       7.0 /* from an edge of the plot to the middle of a mark */
 #define SHORT_MARK 14.0
-#define DOT        3.0 /* radius: a step between two gaps */
+#define DOT        3.0 /* radius of a single step between two gaps */
 #define EVALUATED  2.5
-#define DOTS_MAX   100 /* held-out losses that are dots */
+#define DOTS_MAX   100 /* up to this many held-out losses are drawn as dots */
 
 static double x_of(const struct plot *plot, int64_t step)
 {
@@ -54,13 +54,13 @@ static bool is_gap(const struct column *column)
     return !(column->low <= column->high);
 }
 
-/* The whole column lies beyond the axis; triangles mark it. */
+/* The whole column is outside of the axis; triangles mark it. */
 static bool is_beyond(const struct plot *plot, const struct column *column)
 {
     return !is_gap(column) && column->low > plot->loss.high;
 }
 
-/* A column between two gaps: no line reaches it. */
+/* A column between two gaps, which no line reaches. */
 static bool is_alone(const struct plot *plot, const struct curve_series *series,
                      const struct column *column, bool after_gap)
 {
@@ -103,8 +103,8 @@ static void draw_losses(const struct plot *plot, const struct canvas_pen *pen,
 
 /* ---- the average ----------------------------------------------------------------------------- */
 
-/* The points in the form of smooth.h, heap. Losses beyond the axis are left out, because one of
- * them would lift the whole window. */
+/* The points in the form of smooth.h, heap. Losses outside of the axis are left out, because one of
+ * them would raise the average of the whole window. */
 static bool is_averaged(const struct plot *plot, double loss)
 {
     return loss_range_is_finite(loss) && loss <= plot->loss.high;
@@ -222,7 +222,7 @@ static void draw_marks(const struct plot *plot, const struct plot_style *style,
     }
 }
 
-/* Crosses where a loss is not finite, triangles where it lies beyond the axis. */
+/* Draw crosses where a loss is not finite, and triangles where it is outside of the axis. */
 static void draw_oddities(const struct plot *plot, int colour, const struct curve_series *series)
 {
     double cross = -INFINITY, triangle = -INFINITY;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define PART      40 /* of all points on each side of a window */
+#define PART      40 /* share of all points on each side of a window */
 #define REACH_MIN 2
 
 size_t smooth_reach(size_t count)
@@ -19,7 +19,7 @@ double smooth_at(const struct smooth_point *points, size_t count, size_t at, siz
     double n = 0, x = 0, y = 0, xx = 0, xy = 0, spread;
 
     for (size_t i = begin; i < end; i++) {
-        double dx = points[i].x - points[at].x; /* keeps the digits of large steps */
+        double dx = points[i].x - points[at].x; /* keeps the precision of large steps */
         if (isnan(points[i].y))
             continue;
         n++;

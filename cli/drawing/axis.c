@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAME      1e-9 /* values that differ by less of their size are equal */
-#define FEW       2.2  /* decades that get ticks between powers of ten */
+#define SAME      1e-9 /* values whose relative difference is smaller are equal */
+#define FEW       2.2  /* up to this many decades get ticks between the powers of ten */
 #define SHORT_MAX 1e9  /* larger numbers have exponents */
 
 static double measure_of(bool is_log, double value)
@@ -87,7 +87,7 @@ static size_t linear_ticks(const struct axis *axis, int wanted, bool whole, stru
          i * interval <= axis->high + SAME * interval && count < AXIS_TICKS_MAX; i++) {
         ticks[count].value = i * interval;
         format_tick(i * interval, interval, ticks[count].text);
-        /* too close for their numbers of digits */
+        /* the numbers would need too many digits */
         if (count == 0 || strcmp(ticks[count].text, ticks[count - 1].text) != 0)
             count++;
     }

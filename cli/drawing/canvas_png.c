@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * FreeType turns a line into its outline (FT_Stroker), and an outline into the share of each pixel
- * that it covers (FT_Outline_Render). This file mixes the colour into the pixels. Letters are
- * outlines already. libpng writes the file.
- *
- * FreeType counts in 1/64 pixels, and y upwards from the lower left corner.
+ * FreeType converts a line into its outline (FT_Stroker), and an outline into the coverage of each
+ * pixel (FT_Outline_Render). This file blends the colour into the pixels. Letters are outlines
+ * already. libpng writes the file. FreeType measures in 1/64 pixels; y points upwards from the
+ * lower left corner.
  */
 #include <ft2build.h>
 #include <math.h>
@@ -24,7 +23,7 @@
 #define SCALE       2 /* pixels on a side of one of the canvas */
 #define UNITS       64.0
 #define CHANNELS    3
-#define CORNERS_MAX 512 /* of a piece of a line: an outline has at most 32767 points */
+#define CORNERS_MAX 512 /* corners of a piece of a line: an outline has at most 32767 points */
 
 struct png {
     struct canvas canvas;
@@ -33,21 +32,21 @@ struct png {
     struct font *font;
     FT_Stroker stroker;
 
-    /* the line that is being made */
+    /* the line under construction */
     struct canvas_pen pen;
     FT_Vector corners[CORNERS_MAX];
     int count;
-    double dashed; /* how far into a dash and its gap the line has come, 1/64 pixels */
+    double dashed; /* progress of the line in a dash and its gap, 1/64 pixels */
 
-    /* The shares that a line or a letter covers. They are mixed into the pixels at its end, because
-     * its pieces overlap. */
+    /* The coverage of a line or letter. It is blended into the pixels at the end, because the
+     * pieces of a line overlap. */
     uint8_t *mask; /* [height][width], 0 outside of rows [first_row, last_row] */
     int first_row, last_row;
 };
 
 /* ---- outlines -------------------------------------------------------------------------------- */
 
-/* Add the part of a piece in row `y`. FreeType has cut the spans to the picture. */
+/* Add the part of a piece in row `y`. FreeType has clipped the spans to the picture. */
 static void cover(int y, int count, const FT_Span *spans, void *user)
 {
     struct png *png = user;
@@ -73,7 +72,7 @@ static void fill(struct png *png, FT_Outline *outline)
     font_must(FT_Outline_Render(font_library(png->font), outline, &params));
 }
 
-/* Mix the colour into the pixels that are covered, and empty the mask. */
+/* Blend the colour into the covered pixels, and clear the mask. */
 static void mix(struct png *png, int colour, double opacity)
 {
     uint32_t tint = canvas_tints[colour].light;
@@ -105,7 +104,7 @@ static bool is_same(FT_Vector a, FT_Vector b)
     return a.x == b.x && a.y == b.y;
 }
 
-/* Its corners must differ: FT_Stroker makes a broken outline of a line without a length. */
+/* Its corners must differ: FT_Stroker makes a broken outline of a line without length. */
 static void begin_stroke(struct png *png, FT_Vector at)
 {
     FT_Stroker_Set(png->stroker, (FT_Fixed)lround(png->pen.width * SCALE * UNITS / 2.0),
@@ -154,7 +153,7 @@ static void stroke_dashes(struct png *png, FT_Vector from, FT_Vector to)
     }
 }
 
-/* Draw the corners so far; the last one stays. */
+/* Draw the corners so far, and keep the last one. */
 static void stroke_corners(struct png *png)
 {
     if (png->count > 1 && png->pen.dash > 0) {
@@ -242,7 +241,7 @@ static void write_file(struct canvas *canvas, struct fleet_strbuf *out)
     bytes = malloc(size);
     fleet_assert(bytes);
     is_written = png_image_write_to_memory(&image, bytes, &size, 0, png->pixels, 0, NULL);
-    fleet_assert(is_written); /* only running out of memory can fail */
+    fleet_assert(is_written); /* it can only run out of memory */
     fleet_strbuf_append_bytes(out, bytes, size);
     free(bytes);
     free(png->pixels);

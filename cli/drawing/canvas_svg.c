@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An SVG is text. Colours are classes of a style sheet, so that the picture can be read on a light
+/* An SVG is text. Colours are classes of a style sheet, so that the picture is readable on a light
  * and a dark background. The sheet has only the classes that the picture uses. */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void svg_line(struct canvas *canvas, double x, double y)
     fleet_strbuf_appendf(&((struct svg *)canvas)->body, "L%.2f %.2f", x, y);
 }
 
-/* Characters that XML forbids become U+FFFD. */
+/* Replace characters that XML forbids by U+FFFD. */
 static void append_escaped(struct fleet_strbuf *out, const char *text)
 {
     for (size_t length; *text; text += length > 0 ? length : 1) {

@@ -8,11 +8,11 @@
 #include "libfleet/base/assert.h"
 
 #define SAMPLE   26.0 /* width of a sample */
-#define GAP      7.0  /* between a sample and its words */
+#define GAP      7.0  /* between a sample and its text */
 #define NEXT     18.0 /* between two entries */
 #define MARK     3.5  /* half of a mark's width */
 #define DOT      3.0
-#define MIDDLE_Y 12.0 /* of a sample, from the row's top */
+#define MIDDLE_Y 12.0 /* of a sample, from the top of its row */
 #define BASE_Y   16.0 /* of the words */
 
 void legend_add(struct legend *legend, enum legend_sample sample, const struct canvas_pen *pen,

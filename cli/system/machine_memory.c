@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /proc/meminfo says what the machine has, memory.max (cgroup v2) or memory.limit_in_bytes (v1)
- * what a control group may have; a parent's limit binds its children. In a container the path that
- * /proc/self/cgroup names may not exist below the mount; then the mount itself is our group.
+ * /proc/meminfo has the machine's memory; memory.max (cgroup v2) or memory.limit_in_bytes (v1) has
+ * the limit of a control group. A parent's limit also applies to its children. In a container, the
+ * path in /proc/self/cgroup may not exist below the mount; then the mount itself is our group.
  */
 #include "cli/system/machine_memory.h"
 
@@ -36,7 +36,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The least limit of the group `path` below `mount` and of those above it. */
+/* The lowest limit of the group `path` below `mount` and of its ancestors. */
 static int64_t group_limit(const char *mount, const char *path, const char *name)
 {
     char folder[PATH_SIZE], file[PATH_SIZE + 64];

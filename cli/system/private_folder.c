@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The name holds our pid: fleetjob-run-<pid>-XXXXXX. If another process has that pid by now, an old
- * folder stays longer, which does no harm.
+ * The name contains our pid: fleetjob-run-<pid>-XXXXXX. If another process has that pid by now, an
+ * old folder stays longer; this is harmless.
  */
 #include "cli/system/private_folder.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /proc is read name by name. A process that ends between two reads is ignored.
+ * /proc is read entry by entry. A process that ends between two reads is skipped.
  */
 #include "cli/system/processes.h"
 
@@ -16,7 +16,7 @@
 
 #include "libfleet/base/cleanup.h"
 
-/* Fields of /proc/<pid>/stat behind the name: state, parent, group, session. */
+/* Fields of /proc/<pid>/stat after the name: state, parent, group, session. */
 static bool read_stat(const char *pid, pid_t *out_parent, pid_t *out_session)
 {
     char path[64], text[1024];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The quota of the control group counts, not the machine: more threads would be throttled.
+ * The control group's quota counts, not the number of the machine's processors: more threads would
+ * be throttled.
  */
 #include "cli/system/processors.h"
 
@@ -13,7 +14,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/variable.h"
 
-/* Two numbers of a file. A word that is no number leaves its variable unchanged. */
+/* Read two numbers from a file. A word that is not a number leaves its variable unchanged. */
 static void read_two(const char *path, double *first, double *second)
 {
     FLEET_AUTO_FCLOSE FILE *file = fopen(path, "re");
@@ -27,7 +28,7 @@ static void read_two(const char *path, double *first, double *second)
     (void)sscanf(two, "%lf", second);
 }
 
-/* Number of processors that the control group may use; 0 = no limit known. */
+/* Number of processors that the control group may use; 0 = no known limit. */
 static double quota(void)
 {
     double used = -1.0, period = 0.0, ignored = 0.0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The condition Accepted. An invalid spec gets no pods; a job whose earlier spec was valid keeps
- * its pods. Warnings about a valid spec are in the condition's message.
- * Keys of spec.autoParallel without an effect have a condition of their own, KeyIgnored: MindSpore
- * is silent about them.
+ * The condition Accepted. A job with an invalid spec gets no pods; if an earlier spec of the job
+ * was valid, its pods stay. The condition's message contains warnings about a valid spec. Keys of
+ * spec.autoParallel without an effect have their own condition, KeyIgnored, because MindSpore
+ * ignores them silently.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/errors.h"
 
-/* Append each as a line, without the last line feed. */
+/* Append each as a line, without a final line feed. */
 static void append_lines(const struct fleet_errors *errors, struct fleet_strbuf *out)
 {
     fleet_errors_print(errors, out);
@@ -21,7 +21,7 @@ static void append_lines(const struct fleet_errors *errors, struct fleet_strbuf 
         out->text[--out->length] = '\0';
 }
 
-/* All warnings below the block are about such keys (libfleet/api/validation_internal.h). */
+/* All warnings below this block are about such keys (libfleet/api/validation_internal.h). */
 static void state_ignored_keys(struct pass *pass)
 {
     static const char block[] = "spec.autoParallel.";
@@ -43,6 +43,7 @@ static void state_ignored_keys(struct pass *pass)
 static void accept(struct pass *pass, bool is_edited)
 {
     const struct fleet_errors *warnings = pass->in->warnings;
+    bool was_refused = status_is_false(pass->status, WELLKNOWN_CONDITION_ACCEPTED);
     FLEET_AUTO_STRBUF struct fleet_strbuf odd = {0}, text = {0};
 
     fleet_strbuf_append(&text, "valid");
@@ -50,7 +51,9 @@ static void accept(struct pass *pass, bool is_edited)
         append_lines(warnings, &odd);
         fleet_strbuf_appendf(&text, ", with warnings:\n%s", odd.text);
     }
-    if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID, text.text))
+    /* Most jobs are valid at once. Their condition says so; an event each would only cost. */
+    if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID, text.text) &&
+        was_refused)
         pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");
     state_ignored_keys(pass);
     if (odd.length > 0 && is_edited)
@@ -68,7 +71,7 @@ bool acceptance_check(struct pass *pass)
         return true;
     }
     append_lines(errors, &text);
-    /* reported again after an edit, because the errors may be others */
+    /* report again after an edit: the errors may have changed */
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, false, WELLKNOWN_REASON_INVALID_SPEC,
                    text.text) ||
         is_edited)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Actions become requests and commands. The status is written first; only if that succeeds, events,
- * hub and pods follow.
+ * Carries out actions as requests and commands. Writes the status first. Only if that succeeds, it
+ * emits events, instructs the hub and makes or deletes pods.
  */
 #include "controller/fleetjob/apply.h"
 
@@ -20,8 +20,8 @@
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
 
-#define CONFLICT_MS   200.0 /* the cache will have the newer state by then */
-#define SUPERSEDED_MS 500.0 /* the Lease may have been renewed by then */
+#define CONFLICT_MS   200.0 /* until the cache has the newer state, probably */
+#define SUPERSEDED_MS 500.0 /* until the Lease has been renewed, probably */
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
@@ -70,7 +70,7 @@ static void command_hub(struct reconciler_pass *pass)
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-/* Counted here and not in reconcile(), because some writes may have been refused. */
+/* Counted here and not in reconcile(), because the server may have refused some writes. */
 static void report_created(const struct reconciler_pass *pass)
 {
     char text[64];
@@ -90,7 +90,7 @@ static void settle(struct reconciler_pass *pass)
     reconciler_end(pass);
 }
 
-/* The actions that do not wait until those pods are found or known to be gone. */
+/* The actions that need not wait for the pods that are being looked for. */
 static void look_first(struct reconciler_pass *pass)
 {
     if (!apply_may_act(pass)) {
@@ -131,7 +131,7 @@ static void take_effect(struct reconciler_pass *pass)
     reconciler_then(pass, settle);
 }
 
-/* Restarts that this write added to the history. */
+/* Restarts that this write has added to the history. */
 static void count_restarts(const struct reconciler_pass *pass)
 {
     const struct fleetjob_restarts *before = &pass->observation.job.status.restarts;
@@ -152,7 +152,7 @@ static void on_written(void *user, const struct fleet_error *err)
     metric_add(r->status_writes, 1,
                err ? (kube_is_conflict(err) ? "conflict" : "error") : "success");
     if (err && (kube_is_conflict(err) || kube_is_not_found(err))) {
-        pass->requeue_after_ms = CONFLICT_MS; /* decided on an old state: begin another pass */
+        pass->requeue_after_ms = CONFLICT_MS; /* decided on a stale state: begin another pass */
         reconciler_end(pass);
         return;
     }
@@ -169,7 +169,7 @@ static void on_written(void *user, const struct fleet_error *err)
     take_effect(pass);
 }
 
-/* Important changes are written at once; progress and counts when they are due. */
+/* Important changes are written at once; progress and counts at intervals. */
 static bool may_write(struct reconciler_pass *pass)
 {
     struct reconciler_job *job = pass->job;

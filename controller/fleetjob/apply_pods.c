@@ -27,6 +27,7 @@
 #include "controller/machinery/expectations.h"
 #include "controller/machinery/metrics.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
@@ -34,8 +35,10 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define CONFLICT_MS     200.0 /* the cache will have the newer state by then */
-#define CREATES_AT_ONCE 64 /* more than are in flight (http.h), so that no place there is empty */
+#define CONFLICT_MS 200.0 /* until the cache has the newer state, probably */
+#define CREATES_AT_ONCE \
+    64 /* more than the requests in flight (http.h), so that a free slot there
+                            * is filled at once */
 
 /* Does this process still lead, and does the job of this pass still exist? */
 bool apply_may_act(const struct reconciler_pass *pass)
@@ -47,7 +50,7 @@ bool apply_may_act(const struct reconciler_pass *pass)
     return manager_is_leading(r->manager) && cached && strcmp(cached->uid, pass->job->uid) == 0;
 }
 
-/* The predecessor's node: if the node was the reason, another node is better. */
+/* The node of the predecessor. If the node caused the failure, another node is better. */
 static const char *last_node(const struct reconciler_pass *pass, int index, int attempt)
 {
     const struct reconciler *r = pass->job->reconciler;
@@ -114,8 +117,8 @@ static void forget_pod(const struct reconciler_request *r, enum expectation_kind
     (void)expectations_meet(job->reconciler->expectations, job->key, kind, r->name);
 }
 
-/* The next pass takes the next attempt and records it first, because a pod of that name may vanish
- * before anyone has seen it. */
+/* The next pass uses the next attempt and records it first, because a pod of that name may vanish
+ * before any replica has seen it. */
 static void note_taken(struct reconciler_pass *pass, int index, int attempt)
 {
     struct reconciler_job *job = pass->job;
@@ -131,7 +134,7 @@ static void note_taken(struct reconciler_pass *pass, int index, int attempt)
     reconciler_requeue(pass, CONFLICT_MS);
 }
 
-/* The pod does not exist and will not come: its number is free. */
+/* The pod does not exist and will not appear: its attempt number is free. */
 static void note_refused(struct reconciler_job *job, int index, int attempt)
 {
     job->refused = fleet_grow(job->refused, job->refused_count, sizeof(*job->refused));
@@ -151,7 +154,7 @@ static bool may_create(const struct reconciler_pass *pass)
            !pass->has_failed && !pass->is_refused && !pass->job->is_doomed;
 }
 
-/* Start the next creates, as many as may be in flight; or drop the rest. */
+/* Start as many of the next creates as may be in flight, or drop the rest. */
 static void create_pods(struct reconciler_pass *pass, bool go_on)
 {
     const struct actions *actions = &pass->actions;
@@ -163,8 +166,7 @@ static void create_pods(struct reconciler_pass *pass, bool go_on)
                      actions->creates[pass->next_create].attempt);
 }
 
-/* Start others before this one is counted as ended, because the pass is over when none is in
- * flight. */
+/* Start the next ones before this one counts as ended: the pass ends when none is in flight. */
 static void finish_create(struct reconciler_request *r, const struct fleet_error *err)
 {
     r->pass->creating--;
@@ -172,8 +174,8 @@ static void finish_create(struct reconciler_request *r, const struct fleet_error
     reconciler_finish(r, err);
 }
 
-/* Name collision: is it the pod that was to be created? The watch does not show a pod that has lost
- * its labels. Such a pod is the one, too, though its image may have become a digest since. */
+/* Name collision: is this the pod that we wanted to create? The watch does not show a pod that has
+ * lost its labels. Such a pod also counts, even if its image has become a digest since. */
 static void on_pod_read(struct reconciler_request *r, const cJSON *object,
                         const struct fleet_error *err)
 {
@@ -187,7 +189,7 @@ static void on_pod_read(struct reconciler_request *r, const cJSON *object,
     if (!err && kube_meta_is_controlled_by(object, pass->job->uid) && !is_deleting &&
         (!pod_labels_are_seen(object) ||
          strcmp(pod_builder_hash(object), pod_builder_hash(r->body)) == 0)) {
-        pass->created += !r->is_replacement; /* we made it; the answer was lost */
+        pass->created += !r->is_replacement; /* we made it, but the answer was lost */
         pod_labels_restore(pass->job, object);
         finish_create(r, NULL);
         return;
@@ -204,7 +206,7 @@ static void on_doubtful_pod_read(struct reconciler_request *r, const cJSON *obje
     (void)object;
     if (err && kube_is_not_found(err))
         forget_pod(r, EXPECT_CREATED);
-    finish_create(r, NULL); /* the pass has failed already and will be repeated */
+    finish_create(r, NULL); /* the pass has already failed and will be repeated */
 }
 
 static void read_doubtful_pod(struct reconciler_request *r, const struct kube_rest_request *get,
@@ -217,7 +219,7 @@ static void read_doubtful_pod(struct reconciler_request *r, const struct kube_re
     reconciler_resend(r, get, on_doubtful_pod_read);
 }
 
-/* May the server have made the pod in spite of this error? */
+/* May the server have made the pod despite this error? */
 static bool may_be_done(const struct fleet_error *err)
 {
     return kube_is_retryable(err) && !kube_was_not_sent(err) && !kube_is_too_many_requests(err);
@@ -249,7 +251,7 @@ static void on_pod_created(struct reconciler_request *r, const cJSON *object,
     if (err && !kube_is_terminating(err) && (kube_is_forbidden(err) || kube_is_invalid(err))) {
         reconciler_refuse(pass, err);
         note_refused(pass->job, r->index, r->attempt);
-        err = NULL; /* reported, and repeated when it is due: no failure of the pass */
+        err = NULL; /* reported, and repeated when it is due; not a failure of the pass */
     }
     finish_create(r, err);
 }
@@ -260,9 +262,10 @@ static void create_pod(struct reconciler_pass *pass, const struct action_create 
     struct kube_rest_request request = {.verb = KUBE_CREATE,
                                         .resource = &kube_pods,
                                         .namespace_ = job->namespace_,
+                                        .only_metadata = true,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER,
                                         .field_validation = "Ignore"}; /* prepare.c was strict */
-    char *name = reconcile_pod_name(job->name, create->index, create->attempt);
+    char *name = worker_name_build(job->name, create->index, create->attempt);
     struct reconciler_request *r;
 
     expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
@@ -286,8 +289,8 @@ static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
 }
 
-/* A pod whose agent does not answer would use its whole grace. One second is enough for a kubelet
- * that still answers. */
+/* A pod whose agent does not answer would take its whole grace period. One second suffices if its
+ * kubelet still answers. */
 void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_once)
 {
     static const int64_t at_once_s = 1;
@@ -333,7 +336,7 @@ static void on_unseen_pod_read(struct reconciler_request *r, const cJSON *object
 void apply_look_for_pod(struct reconciler_pass *pass, const struct observed_attempt *look)
 {
     struct reconciler_job *job = pass->job;
-    char *name = reconcile_pod_name(job->name, look->index, look->attempt);
+    char *name = worker_name_build(job->name, look->index, look->attempt);
     struct kube_rest_request get = {
         .verb = KUBE_GET, .resource = &kube_pods, .namespace_ = job->namespace_, .name = name};
     struct reconciler_request *r;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runPolicy.cleanPodPolicy: which pods a terminal job leaves behind. When the job is over, the hub
- * orders workers to end. Only workers that do not end, or do not listen to the hub, are deleted.
+ * runPolicy.cleanPodPolicy: which pods a terminal job keeps. When the job is over, the hub orders
+ * the workers to end. The controller deletes only workers that do not end, or are not connected to
+ * the hub.
  */
 #include "controller/fleetjob/policy.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * metadata.deletionTimestamp: no new object is made, the members get the order to leave, and the
- * pods are deleted. The garbage collector would delete them, too, but later and without the order.
+ * metadata.deletionTimestamp: the controller makes no new object, orders the members to leave, and
+ * deletes the pods. The garbage collector would also delete them, but later and without that order.
  */
 #include "controller/fleetjob/policy.h"
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * worker.minReplicas, replicas, maxReplicas, runPolicy.elastic and the failure rules, as the hub
- * understands them. The hub counts restarts itself.
+ * Translates worker.minReplicas, replicas, maxReplicas, runPolicy.elastic and the failure rules for
+ * the hub. The hub itself counts restarts.
  */
 #include <limits.h>
 
 #include "controller/fleetjob/policy.h"
 
-#define OWN_TRAINER_WAIT_S 60 /* if there is room, a pod is replaced in that time */
+#define OWN_TRAINER_WAIT_S 60 /* if the cluster has room, a pod is replaced within this time */
 
 static int clamp(int64_t value)
 {
     return value > INT_MAX ? INT_MAX : (int)value;
 }
 
-/* A survivor of the built-in trainer keeps its state and goes on in milliseconds; an own trainer
- * starts again. */
+/* Survivors of the built-in trainer keep their state and continue within milliseconds; own trainers
+ * start again. */
 static double replacement_ms(const struct fleetjob_spec *spec)
 {
     int64_t seconds = spec->run_policy.elastic.wait_for_replacement_seconds;
@@ -35,7 +35,7 @@ void elastic_policy_apply(struct pass *pass)
     pass->out->hub = (struct action_hub){
         .is_wanted = true,
         .is_alone =
-            pass->living == 0 && pass->before->started_wall_ms == 0, /* a cache may be behind */
+            pass->living == 0 && pass->before->started_wall_ms == 0, /* a cache may be stale */
         .failures = restart_policy_in_a_row(pass),
         .rules = failure_policy_rules(pass->spec),
         .has_trained = rendezvous->trained > 0 && rendezvous->trained == rendezvous->newest.counter,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runPolicy.failurePolicy: the only place where exit codes and reasons are mapped to actions.
+ * runPolicy.failurePolicy: the only place that maps exit codes and reasons to actions. A failure is
+ * a failed pod, or a failed trainer inside a living pod (the hub reports it). The first matching
+ * rule decides. Fail ends the job. Ignore restarts without counting. Restart, or no matching rule,
+ * restarts and counts.
  *
- * A failure is a pod that failed, or a trainer that failed inside a living pod (reported by the
- * hub). The first rule that matches decides. Fail ends the job; Ignore restarts without counting;
- * Restart, or no matching rule, restarts and counts. The hub applies the same rules before it
- * counts a restart. This file applies them to pods that end before they are members.
+ * The hub applies the same rules before it counts a restart. This file applies them to pods that
+ * end before they are members.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ void failure_policy_apply(struct pass *pass)
 
     apply_rules(pass);
     if (!hub->end.cause[0])
-        return; /* it had been ordered to end */
+        return; /* it was ordered to end */
     fleet_strbuf_append(&text, hub->end.message);
     if (oom_is_cause(pass, hub->end.member, hub->end.attempt, hub->end.cause, 0, pass->now)) {
         fleet_strbuf_append(&text, "; OOMKilled: ");

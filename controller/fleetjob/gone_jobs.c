@@ -18,7 +18,7 @@ struct asked {
     char *uid, *name;
     size_t namespace_index; /* that is asked about */
     bool is_gone;
-    double again_ms; /* else: when to ask again */
+    double again_ms; /* otherwise: when to ask again */
 };
 
 struct gone_jobs {
@@ -76,7 +76,7 @@ static void on_listed(void *user, const cJSON *object, const struct fleet_error 
 
     asked->call = NULL;
     if (err || has_uid(object, asked->uid))
-        return; /* not known, or it exists: ask again at again_ms */
+        return; /* unknown, or it exists: ask again at again_ms */
     if (++asked->namespace_index < asked->jobs->count)
         list(asked);
     else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Between reconcile(), which says what the job's hub should be, and the hub, which answers with
- * actions. A hub is made from the record in the status, so a hub that is lost with its process can
+ * Connects reconcile(), which decides what the job's hub should be, and the hub, which answers with
+ * actions. A hub starts from the record in the status, so a hub that is lost with its process can
  * be made again.
  */
 #include "controller/fleetjob/hub_host.h"
@@ -17,8 +17,8 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 
-#define PROGRESS_MIN_MS        100.0 /* between two progress messages of a job's members … */
-#define PROGRESS_MS_PER_MEMBER 5.0   /* … and more for many of them */
+#define PROGRESS_MIN_MS        100.0 /* minimum between progress messages of a job … */
+#define PROGRESS_MS_PER_MEMBER 5.0   /* … and longer if the job has many */
 
 static_assert(FLEETJOB_HISTORY_MAX == FLEET_LINEAGE_MAX, "the whole lineage is recorded");
 
@@ -32,10 +32,11 @@ struct hub_host {
     struct hub_policy policy;
     int64_t foreign_epoch;            /* the greatest epoch seen of another hub, 0 = none … */
     double foreign_ms;                /* … when */
-    bool has_moved;                   /* members may not know its address yet */
-    struct fleet_generation recorded; /* newest that our hub began with or asked for … */
-    struct fleet_generation numbered; /* … and that any of our hubs asked for */
-    char defect[HUB_DEFECT_MAX];      /* failure of the hub, or of its view; "" = none */
+    bool has_moved;                   /* members may not have its address yet */
+    struct fleet_generation recorded; /* newest that our hub began with or proposed … */
+    struct fleet_generation numbered; /* … and that any of our hubs proposed */
+    char defect[HUB_DEFECT_MAX];      /* assertion that failed in the hub or in its view; "" =
+                                       * none */
     bool is_over;                     /* the members know */
     struct hub_view view;
 };
@@ -139,7 +140,7 @@ static void on_event(void *user, const struct hub_event *event)
                        event->message);
     else if (!host->defect[0] &&
              !fleet_assert_guard(take_event, &change, host->defect, sizeof(host->defect)))
-        host->view = (struct hub_view){.is_hosted = true}; /* what it held is lost */
+        host->view = (struct hub_view){.is_hosted = true}; /* the data that it held are lost */
     if (event->type == HUB_EVENT_SUPERSEDED)
         note_foreign(host, event->generation.epoch);
     host->handlers.event(host->handlers.user, event, is_step);
@@ -176,13 +177,13 @@ void hub_host_drop(struct hub_host *host)
     hub_view_release(&host->view);
 }
 
-/* The status may have been written by hand. */
+/* A user may have written the status by hand. */
 static int count_of(int64_t value)
 {
     return value < 0 ? 0 : value > INT_MAX ? INT_MAX : (int)value;
 }
 
-/* Make a hub that goes on from the status. */
+/* Make a hub that continues from the status. */
 static int make(struct hub_host *host, const struct hub_policy *policy,
                 const struct action_hub *wanted, const struct fleetjob_status *status,
                 const char *plan_digest, struct fleet_error *err)
@@ -219,7 +220,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
             entry->generation.epoch = rendezvous->newest.epoch;
     }
     if (start.recorded.epoch >= start.epoch && start.recorded.epoch != host->used_epoch)
-        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted: a new count */
+        start.epoch = start.recorded.epoch + 1; /* the Lease was deleted: its count begins again */
     if (host->numbered.epoch == start.epoch)
         start.counter = host->numbered.counter; /* (4) */
     host->used_epoch = start.epoch;
@@ -237,7 +238,7 @@ static int make(struct hub_host *host, const struct hub_policy *policy,
     return 0;
 }
 
-/* Has another hub recorded a generation in the status since ours was made from it? */
+/* Has another hub recorded a generation in the status since ours started from it? */
 static bool is_outdated(const struct hub_host *host, const struct fleetjob_rendezvous *rendezvous)
 {
     struct fleet_generation there = rendezvous->newest;

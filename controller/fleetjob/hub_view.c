@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The hub's events, collected in one value. Nothing is decided here. A newer value replaces an
- * older one.
+ * Collects the hub's events in one value and decides nothing. A newer event replaces an older one
+ * of its kind.
  */
 #include "controller/fleetjob/hub_view.h"
 
@@ -76,7 +76,7 @@ static void take_restart(struct hub_view *view, const struct hub_event *event, i
         view->lost_ms += t->resume_ms;
 }
 
-/* The last line that is not blank; its length goes into *out_size, 0 if there is none. */
+/* The last line that is not blank; *out_size is its length, 0 if there is none. */
 static const char *last_line(const char *text, size_t *out_size)
 {
     size_t end = text ? strlen(text) : 0, start;
@@ -142,7 +142,7 @@ static void take_lost(struct hub_view *view, const struct hub_event *event, int6
                    "%s", event->pod_uid);
 }
 
-/* It was asked to leave, and says goodbye. */
+/* It was asked to leave and has said goodbye. */
 static bool is_going(const struct hub_event *event)
 {
     enum fleet_cause cause = fleet_cause_find(event->cause);

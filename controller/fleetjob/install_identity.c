@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Create first, read on 409: two replicas that start at once agree on one Secret without a lock.
+ * Create first, and read after a 409: two replicas that start together agree on one Secret without
+ * a lock.
  */
 #include "controller/fleetjob/install_identity.h"
 
@@ -29,7 +30,7 @@ struct install_identity_load {
     char *namespace_, *name;
     struct kube_rest_call *call;
     struct kube_call *timer;
-    struct install_identity identity; /* made here; used if the create succeeds */
+    struct install_identity identity; /* made by this process; used if the create succeeds */
     install_identity_done *done;
     void *user;
 };
@@ -62,7 +63,7 @@ static void finish(struct install_identity_load *load, const struct fleet_error 
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* data[key] of a Secret, decoded; heap with a final NUL. */
+/* data[key] of a Secret, decoded; heap, with a final NUL. */
 static int read_value(const cJSON *secret, const char *key, char **out, size_t *out_size,
                       struct fleet_error *err)
 {
@@ -167,7 +168,7 @@ cJSON *install_identity_build(const char *namespace_, const char *name,
     return secret;
 }
 
-/* A request that cannot be sent fails like any other: by its callback, later. */
+/* If a request cannot be sent, its callback is called later, as for any other failure. */
 static void on_failed_time(void *user)
 {
     struct fleet_error err;

@@ -31,7 +31,7 @@ struct installation {
     struct kube_io *io; /* of `led` */
     struct kube_rest_call *call;
     struct kube_call *timer;
-    cJSON *service; /* as it was seen last */
+    cJSON *service; /* as last seen */
     cJSON *owner;   /* a reference to it */
     bool has_moved;
 };
@@ -81,7 +81,7 @@ static void on_secret_written(void *user, const cJSON *object, const struct flee
     wait_for_next(in);
 }
 
-/* Make the Secret from this process's memory; the Secrets of all jobs have the same identity. */
+/* Make the Secret from this process's memory, because the Secrets of all jobs use this identity. */
 static void make_secret(struct installation *in)
 {
     FLEET_AUTO_JSON cJSON *secret = install_identity_build(
@@ -93,7 +93,7 @@ static void make_secret(struct installation *in)
     in->call = kube_rest_start(in->io, &request, on_secret_written, in);
 }
 
-/* Remove the owner reference: an earlier version made the Service its owner. */
+/* Remove the owner reference: an earlier version set the Service as its owner. */
 static void free_secret(struct installation *in, const cJSON *found)
 {
     FLEET_AUTO_JSON cJSON *patch = fleet_json_new_object();
@@ -142,7 +142,8 @@ static void on_slice_written(void *user, const cJSON *object, const struct fleet
     check_secret(in);
 }
 
-/* The addresses to which agents of all jobs connect. An apply of the same slice changes nothing. */
+/* Publish the address to which the agents of all jobs connect. Applying an equal slice changes
+ * nothing. */
 static void apply_slice(struct installation *in)
 {
     FLEET_AUTO_JSON cJSON *slice =
@@ -193,7 +194,8 @@ static void copy_member(cJSON *to, const cJSON *from, const char *key)
 }
 
 /*
- * Make the Service as it was, with the keys that make it part of a Helm release. `address` "": any.
+ * Make the Service as it was, with the keys that mark it as part of a Helm release. `address` "":
+ * any.
  */
 static cJSON *build_service(const struct installation *in, const char *address)
 {
@@ -227,7 +229,7 @@ static void on_moved(struct installation *in, const char *address)
     in->options.on_moved(in->options.user, &err);
 }
 
-/* The Service exists; it was made or read. */
+/* The Service exists: the controller has made or read it. */
 static void take_service(struct installation *in, const cJSON *service)
 {
     const char *address = fleet_json_text_at(service, "spec.clusterIP");
@@ -269,7 +271,7 @@ static void on_service_made(void *user, const cJSON *object, const struct fleet_
         on_service_written(in, object, err);
 }
 
-/* Is the Service wrong? With another port, agents cannot connect; with a selector, Kubernetes
+/* Is the Service wrong? With another port, agents cannot connect. With a selector, Kubernetes
  * writes other endpoints. */
 static bool is_right(const struct installation *in, const cJSON *service)
 {

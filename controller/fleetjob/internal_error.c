@@ -40,7 +40,7 @@
 
 #define RETRY_MIN_MS 1000.0
 #define RETRY_MAX_MS 300000.0
-#define HUB_KEPT_MAX 1        /* failures in a row after which the hub is still kept */
+#define HUB_KEPT_MAX 1        /* the hub is kept for this many failures in a row */
 #define CALM_MS      600000.0 /* longer than RETRY_MAX_MS: failures come in a row */
 
 struct abandoned { /* (1) */
@@ -78,7 +78,7 @@ static void forget(struct reconciler_job *job)
 
 /* ---- the condition --------------------------------------------------------------------------- */
 
-struct report { /* the status to write; it is made within a guard of its own */
+struct report { /* the status to write; it is made under a guard of its own */
     const struct reconciler_job *job;
     const char *text;
     cJSON *json;
@@ -115,7 +115,7 @@ static void release_report(struct report *report)
     cJSON_Delete(report->json);
 }
 
-/* Whether the write succeeded or not, the next pass comes when it is due. */
+/* The next pass begins when it is due, even if the write failed. */
 static void on_told(void *user, const struct fleet_error *err)
 {
     struct reconciler_job *job = user;
@@ -138,7 +138,7 @@ static void report(struct reconciler_job *job, const char *text)
     reconciler_trouble(r, "Internal error", job->key, &err);
     metric_add(r->internal_errors, 1);
     if (!fleet_assert_guard(make_report, &report, ignored, sizeof(ignored))) {
-        on_told(job, NULL); /* log and metric have reported it */
+        on_told(job, NULL); /* log and metric have already reported it */
         return;
     }
     reconciler_job_event(job, report.before.metadata.resource_version, true,

@@ -20,7 +20,7 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-/* a pod may take this long to start before its objects are checked */
+/* a pod may take this long to start before the controller checks its objects */
 #define START_MS 10000.0
 /* interval of checks while pods do not start; it doubles */
 #define RETRY_MIN_MS      30000.0
@@ -41,7 +41,7 @@ static struct kube_rest_request make_request(const struct reconciler_pass *pass,
                                       .field_manager = WELLKNOWN_FIELD_MANAGER};
 }
 
-/* Create the object of the request, after another one in its place was deleted. */
+/* Create the object of the request, after another one with its name was deleted. */
 static void create_instead(struct reconciler_request *r,
                            void (*done)(struct reconciler_request *, const cJSON *,
                                         const struct fleet_error *))
@@ -61,7 +61,7 @@ const char *job_objects_secret_digest(const struct reconciler_pass *pass)
     return pass->job->secret_digest[0] ? pass->job->secret_digest : recorded ? recorded : "";
 }
 
-/* Has the recorded Secret the same content as this one? */
+/* Does the recorded Secret have the same content as this one? */
 static bool is_recorded(const struct reconciler_pass *pass, const cJSON *secret)
 {
     char digest[FLEET_SHA256_HEX_SIZE];
@@ -127,6 +127,7 @@ static void make_secret(struct reconciler_pass *pass)
 {
     struct kube_rest_request request = make_request(pass, KUBE_CREATE, &kube_secrets, NULL);
 
+    request.only_metadata = true;
     pass->job->secret_at_ms = kube_now_ms(pass->job->reconciler->io);
     (void)reconciler_send(pass, &request, build_secret(pass),
                           job_secret_name(&pass->observation.job), on_secret_created);
@@ -142,7 +143,7 @@ void job_objects_check_secret(struct reconciler_pass *pass)
 
 /* ---- the Service ----------------------------------------------------------------------------- */
 
-/* The Service of that name, if its labels say that it belongs to a job; NULL = none. */
+/* The Service of that name, if its labels assign it to a job; NULL = none. */
 static const struct projection_service *find_service(const struct reconciler_job *job)
 {
     FLEET_AUTO_FREE char *name = pod_builder_service_name(job->name);
@@ -159,19 +160,19 @@ static bool has_service(const struct reconciler_job *job)
     return service && service->owner_uid && strcmp(service->owner_uid, job->uid) == 0;
 }
 
-/* Only if the user asks for names: every Service with a selector makes the cluster write the
- * addresses of all its pods and the scheduler spread them. */
+/* Made only if the user asks for names. For every Service with a selector, the cluster writes the
+ * addresses of all its pods, and the scheduler spreads them over nodes. */
 static bool wants_service(const struct reconciler_pass *pass)
 {
     return pass->observation.job.spec.worker.hostnames;
 }
 
-/* Nothing waits for the Service: names of pods are for users. */
+/* No pod waits for the Service: the names of pods are for users. */
 static void on_service_made(struct reconciler_request *r, const cJSON *object,
                             const struct fleet_error *err)
 {
     (void)object;
-    if (err && !kube_is_already_exists(err)) /* else it belongs to another object */
+    if (err && !kube_is_already_exists(err)) /* otherwise it belongs to another object */
         reconciler_trouble(r->pass->job->reconciler, "Service was not made", r->pass->job->key,
                            err);
     reconciler_finish(r, err && kube_is_terminating(err) ? err : NULL);
@@ -211,8 +212,8 @@ static void make_service(struct reconciler_pass *pass)
 
 /* ---- the gang -------------------------------------------------------------------------------- */
 
-/* A job that names its gang scheduler needs the group; a job with gang Auto does not. A group that
- * existed before is only requested again. */
+/* A job that names its gang scheduler needs the group; a job with gang Auto does not. If the group
+ * existed before, it is only requested again. */
 static void on_group_refused(struct reconciler_request *r, const struct fleet_error *err)
 {
     struct reconciler_job *job = r->pass->job;
@@ -273,7 +274,7 @@ static void wait_for(double *wait_ms, double ms)
         *wait_ms = ms > 0 ? ms : 0;
 }
 
-/* Check the objects for which pods that do not start may wait. */
+/* Check the objects that pods may be waiting for. */
 static int wanted_by_pods(const struct reconciler_pass *pass, double *wait_ms)
 {
     const struct observed *in = &pass->observation.observed;

@@ -47,7 +47,7 @@ char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folde
                                &spec->strategy_options);
 }
 
-/* A line NAME=value for each variable. No value has a line break. */
+/* One line NAME=value for each variable. No value contains a line break. */
 static char *environment_file(const struct fleetjob *job)
 {
     FLEET_AUTO_JSON cJSON *variables = pod_agent_common_variables(job);

@@ -8,7 +8,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/kube/io.h"
 
-#define CHECK_MS      60000.0 /* if the clock was wrong at first, agents wait this long */
+#define CHECK_MS      60000.0 /* if the clock was wrong at first, agents wait at most this long */
 #define DAY_MS        ((int64_t)86400 * 1000)
 #define CA_WARNING_MS (365 * DAY_MS)
 
@@ -17,7 +17,7 @@ struct leaf_certificate {
     struct tls_identity leaf;
     int64_t from_wall_ms, until_wall_ms; /* of the leaf */
     int64_t ca_until_wall_ms;
-    int64_t warned_wall_ms; /* of the CA's end; 0 = never */
+    int64_t warned_wall_ms; /* when the CA ends; 0 = never */
     struct kube_call *timer;
 };
 

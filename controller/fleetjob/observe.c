@@ -85,7 +85,7 @@ static bool is_ours(const struct projection_pod *pod)
     return pod->index >= 0 && pod->attempt >= 0;
 }
 
-/* The pod has a node and does not start, and its status has no cause: an Event may have one
+/* The pod has a node and does not start, and its status gives no cause. An Event may give one
  * (pod_events.h). */
 static bool is_stuck(const struct projection_pod *pod)
 {
@@ -120,7 +120,7 @@ static const char *put_text(char **end, const char *text)
     return start;
 }
 
-/* Copy texts to *end, because the store may change while the actions are carried out. */
+/* Copy texts to *end, because the store may change while actions are carried out. */
 static struct observed_pod copy_pod(const struct projection_pod *pod, const struct pod_events *said,
                                     char **end)
 {
@@ -160,7 +160,7 @@ static void collect_gone(const struct observe_input *input, struct observation *
     out->observed.gone_count = input->gone_count;
 }
 
-/* Its containers may run or come to run. */
+/* Its containers run, or may still run. */
 static bool is_living(const struct projection_pod *pod)
 {
     return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;
@@ -191,7 +191,7 @@ static void collect_pods(const struct observe_input *input, struct observation *
         out->observed.asks_why |= is_stuck(pod) && !pod_events_find(input->said, pod->uid) &&
                                   input->now_wall_ms - pod->created_wall_ms >= POD_EVENTS_AFTER_MS;
         if (!is_living(pod))
-            continue; /* it may be from before a suspension */
+            continue; /* it may date from before a suspension */
         out->living_count++;
         if (pod->image[0] && pod->agent_image[0] && !pod->is_deleting) {
             out->image = pod->image;
@@ -272,8 +272,8 @@ static void change_text(char **text, const char *value, struct actions *actions)
     actions->is_status_changed = true;
 }
 
-/* The images are frozen from the first start on. A suspended job may come back with other images as
- * soon as its condition is true, even if its ended pods still exist. */
+/* The images are frozen at the first start. A suspended job may get other images as soon as its
+ * condition is true, even if ended pods still exist. */
 static void complete_images(const struct observation *o, struct actions *actions)
 {
     struct fleetjob_status *status = &actions->status;
@@ -292,7 +292,7 @@ static void complete_images(const struct observation *o, struct actions *actions
     }
 }
 
-/* Append the knobs of the plan's list `key`: one of them, or all with their reasons. */
+/* Append the knobs of the plan's list `key`: either one of them, or all with their reasons. */
 static void append_notes(const cJSON *plan, const char *key, const char *only,
                          struct fleet_strbuf *out)
 {
@@ -326,7 +326,7 @@ static void report_plan(const struct observation *o, struct actions *actions)
 void observe_complete(const struct observation *o, struct actions *actions)
 {
     if (actions->look_count > 0)
-        return; /* the next pass decides again */
+        return; /* the next pass decides about it */
     complete_images(o, actions);
     if (o->secret_digest && o->secret_digest[0] &&
         (!actions->status.secret_digest ||

@@ -37,8 +37,8 @@ bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *
            pod->finished_wall_ms <= until_wall_ms + SECOND_MS;
 }
 
-/* The memory limit of the job's pods, which may come from a LimitRange; the worker's own limit
- * counts first. NULL = none. */
+/* The memory limit of the job's pods, which may come from a LimitRange; the worker's own limit has
+ * precedence. NULL = none. */
 static const char *find_limit(const struct pass *pass, int member)
 {
     const struct fleetjob_worker *worker = &pass->spec->worker;

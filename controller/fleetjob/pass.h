@@ -25,7 +25,7 @@ struct pass {
 /* Why Kubernetes takes the pod away; NONE: it does not, or its end is a failure. */
 enum fleet_cause pass_departure_cause(const struct observed_pod *pod);
 
-/* Its containers may run or come to run. */
+/* Its containers run, or may still run. */
 static inline bool pass_is_living(const struct observed_pod *pod)
 {
     return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;

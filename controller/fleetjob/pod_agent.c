@@ -5,6 +5,7 @@
 
 #include "controller/fleetjob/pod_json.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
@@ -17,7 +18,7 @@
 #define VOLUME_SHARED_MEMORY "fleetjob-shm"
 #define JOB_FILES_MODE       0444
 
-/* The image that the agent comes from: the frozen one, or this installation's. */
+/* The image that provides the agent: the frozen one, or this installation's. */
 static const char *agent_image(const struct pod_builder_request *r)
 {
     const char *frozen = r->job->status.agent_image;
@@ -25,18 +26,18 @@ static const char *agent_image(const struct pod_builder_request *r)
     return frozen && frozen[0] ? frozen : r->runtime_image;
 }
 
-/* Has the first container's image, requested as `asked`, the agent itself? */
+/* Does the first container's image, requested as `asked`, contain the agent? */
 bool pod_agent_is_in_image(const struct pod_builder_request *r, const char *asked)
 {
     const struct fleetjob_status *status = &r->job->status;
 
-    if (status->image && status->agent_image) /* the installation may have changed since */
+    if (status->image && status->agent_image) /* the installation may have changed since then */
         return strcmp(status->image, status->agent_image) == 0;
     return !asked || !asked[0] || strcmp(asked, r->runtime_image) == 0;
 }
 
-/* Does the container run the ENTRYPOINT of its image? If the image has the agent, its ENTRYPOINT is
- * the agent. */
+/* Does the container run its image's ENTRYPOINT? If the image contains the agent, the agent is the
+ * ENTRYPOINT. */
 static bool keeps_entrypoint(const struct pod_builder_request *r, const cJSON *container,
                              bool is_runtime)
 {
@@ -107,7 +108,7 @@ static bool has_variable(const cJSON *env, const char *name)
     return false;
 }
 
-/* Add the variables of `from` whose names are not in `env` or `others`. */
+/* Add the variables of `from` whose names are neither in `env` nor in `others`. */
 static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
 {
     const cJSON *item;
@@ -120,33 +121,43 @@ static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
     }
 }
 
+/* Ours that the container need not have: the agent reads them from the file or from the name. */
+static cJSON *known_variables(const struct pod_builder_request *r)
+{
+    cJSON *env = pod_agent_common_variables(r->job);
+
+    number_variable(env, "FLEET_INDEX", r->index);
+    number_variable(env, "FLEET_ATTEMPT", r->attempt);
+    return env;
+}
+
 /*
- * Our variables first; then the user's, without those that have our names (FLEET_ISA and
- * FLEET_THREADS may be set). Settings that are equal for all workers come in a file, because each
- * variable of each pod is work for the API server and for each watch. Agents of another
- * installation's image may not know that file and get variables.
+ * Our variables come first, then the user's, without those that have our names (FLEET_ISA and
+ * FLEET_THREADS may be set). Each variable of each pod is work for the API server and for each
+ * watch. For this reason settings that are equal for all workers are in a file, and the agent reads
+ * index and attempt from the pod's name. Agents from another installation's image may not do so,
+ * so they get variables.
  */
 static void set_environment(const struct pod_builder_request *r, cJSON *container)
 {
-    FLEET_AUTO_JSON cJSON *common = pod_agent_common_variables(r->job);
+    FLEET_AUTO_JSON cJSON *known = known_variables(r);
+    FLEET_AUTO_FREE char *name = worker_name_build(r->job->metadata.name, r->index, r->attempt);
     cJSON *env = fleet_json_new_list();
 
-    field_variable(env, "FLEET_POD_NAME", "metadata.name");
+    variable(env, "FLEET_POD_NAME", name);
     field_variable(env, "FLEET_POD_UID", "metadata.uid");
     field_variable(env, "FLEET_ADDRESS", "status.podIP");
-    number_variable(env, "FLEET_INDEX", r->index);
-    number_variable(env, "FLEET_ATTEMPT", r->attempt);
     if (strcmp(agent_image(r), r->runtime_image) == 0)
         variable(env, "FLEET_ENVIRONMENT_FILE", POD_BUILDER_JOB_FOLDER "/environment");
     else
-        add_missing(env, NULL, common);
+        add_missing(env, NULL, known);
     if (r->has_json_logs && !has_variable(pod_json_get(container, "env"), FLEET_LOG_FORMAT_ENV))
         variable(env, FLEET_LOG_FORMAT_ENV, "json");
-    add_missing(env, common, pod_json_get(container, "env"));
+    add_missing(env, known, pod_json_get(container, "env"));
     fleet_json_set(container, "env", env);
 }
 
-/* The user's LD_PRELOAD may not fit the agent's own C library: the agent passes it on to the
+/* The user's LD_PRELOAD may not fit the agent's C library. The agent passes it on to the
  * trainers. */
 static void keep_preload(cJSON *container)
 {
@@ -160,7 +171,7 @@ static void keep_preload(cJSON *container)
     }
 }
 
-/* Without a command the agent takes the place of the image's ENTRYPOINT by a preloaded library
+/* If there is no command, a preloaded library starts the agent in place of the image's ENTRYPOINT
  * (agent/entrypoint). */
 static void preload_agent(cJSON *container)
 {
@@ -179,7 +190,7 @@ static void preload_agent(cJSON *container)
     fleet_json_add_string(command, arguments.text);
 }
 
-/* The agent is the container's command. Without a training block it runs the template's own
+/* The agent is the container's command. If there is no training block, it runs the template's own
  * command. */
 static void set_command(const struct pod_builder_request *r, cJSON *container)
 {
@@ -239,8 +250,8 @@ void pod_agent_add_volumes(const struct pod_builder_request *r, cJSON *spec, cJS
     mount(container, VOLUME_SHARED_MEMORY, "/dev/shm", false);
 }
 
-/* A quota needs requests of every container. They are the worker's, because a pod counts the larger
- * of both. */
+/* A quota needs requests of every container. They equal the worker's, because a pod counts the
+ * larger of both. */
 static void take_resources(const cJSON *container, cJSON *init)
 {
     static const char *const kinds[] = {"requests", "limits"};
@@ -257,7 +268,8 @@ static void take_resources(const cJSON *container, cJSON *init)
         }
 }
 
-/* An init container with the runtime's image copies the closure to the same path in a volume. */
+/* An init container with the runtime's image copies the closure to a volume, under the same
+ * path. */
 void pod_agent_bring(const struct pod_builder_request *r, cJSON *spec, cJSON *container)
 {
     cJSON *volume = fleet_json_add_object(pod_json_child(spec, "volumes", true)),

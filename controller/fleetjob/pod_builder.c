@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A worker's pod in two steps: the user's settings (a whole template, or image, resources and
- * volumes), then the parts that the agent needs (pod_agent.h).
+ * Builds a worker's pod in two steps: the user's settings (a whole template, or image, resources
+ * and volumes), then the parts that the agent needs (pod_agent.h).
  */
 #include "controller/fleetjob/pod_builder.h"
 
@@ -11,8 +11,8 @@
 
 #include "controller/fleetjob/pod_agent.h"
 #include "controller/fleetjob/pod_json.h"
-#include "controller/fleetjob/reconcile.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
@@ -122,7 +122,7 @@ static void restrict_container(cJSON *container)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Kubernetes takes a limit as the request if there is none. */
+/* Kubernetes uses the limit as the request if there is no request. */
 static bool is_given(const cJSON *container, const char *resource)
 {
     const cJSON *resources = pod_json_get(container, "resources");
@@ -144,7 +144,7 @@ static void request_amount(cJSON *container, const char *resource, int64_t amoun
 static void request_resources(const struct pod_builder_request *r, cJSON *container)
 {
     if (!r->job->spec.has_training)
-        return; /* only the user knows the memory of an own trainer */
+        return; /* only the user knows how much memory an own trainer needs */
     if (!is_given(container, "cpu"))
         request_amount(container, "cpu",
                        POD_BUILDER_CPU_REQUEST * r->job->spec.worker.processes_per_pod, "m");
@@ -154,7 +154,7 @@ static void request_resources(const struct pod_builder_request *r, cJSON *contai
 
 /* ---- where it runs --------------------------------------------------------------------------- */
 
-/* A node that does not answer loses its pods soon, because the survivors have gone on by then. */
+/* If a node does not answer, its pods are evicted soon: the survivors have already gone on. */
 static void tolerate(cJSON *spec, const char *key)
 {
     cJSON *list = pod_json_child(spec, "tolerations", true), *item;
@@ -207,7 +207,7 @@ static void set_metadata(const struct pod_builder_request *r, cJSON *pod)
     const struct fleetjob_metadata *job = &r->job->metadata;
     struct kube_meta owner = {.name = job->name, .uid = job->uid};
     cJSON *metadata = pod_json_child(pod, "metadata", false);
-    FLEET_AUTO_FREE char *name = reconcile_pod_name(job->name, r->index, r->attempt);
+    FLEET_AUTO_FREE char *name = worker_name_build(job->name, r->index, r->attempt);
     FLEET_AUTO_STRBUF struct fleet_strbuf index = {0}, attempt = {0};
 
     fleet_strbuf_appendf(&index, "%d", r->index);
@@ -226,7 +226,7 @@ static void set_metadata(const struct pod_builder_request *r, cJSON *pod)
 static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
 {
     FLEET_AUTO_FREE char *service = pod_builder_service_name(r->job->metadata.name);
-    FLEET_AUTO_FREE char *name = reconcile_pod_name(r->job->metadata.name, r->index, r->attempt);
+    FLEET_AUTO_FREE char *name = worker_name_build(r->job->metadata.name, r->index, r->attempt);
 
     fleet_json_set_string(spec, "restartPolicy", "Never");
     if (!pod_json_get(spec, "automountServiceAccountToken"))

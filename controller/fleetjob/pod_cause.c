@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Scheduler and kubelet report why a pod does not start in reasons and messages of their own. Only
- * the tables here read them.
+ * Scheduler and kubelet report in their own reasons and messages why a pod does not start. Only the
+ * tables of this file interpret them.
  */
 #include "controller/fleetjob/pod_cause.h"
 
@@ -13,7 +13,7 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 
-/* Causes for which FleetJob has a word; the others keep Kubernetes' word. */
+/* Causes that FleetJob has its own word for; the others keep Kubernetes' word. */
 enum pod_cause {
     CAUSE_NONE,
     CAUSE_OWN, /* the reason stays */
@@ -34,7 +34,7 @@ enum pod_cause {
 
 static const char *const words[CAUSES] = {
     [CAUSE_NONE] = "",
-    [CAUSE_PULLING] = "PullingImage", /* normal; it only takes time */
+    [CAUSE_PULLING] = "PullingImage", /* normal: it only takes time */
     [CAUSE_IMAGE_PULL] = "ImagePullBackOff",
     [CAUSE_IMAGE_INSPECT] = "ImageInspectError",
     [CAUSE_CONFIG_MAP] = "MissingConfigMap",
@@ -86,7 +86,7 @@ static const struct reason *find(const struct reason *rows, size_t count, const 
     return NULL;
 }
 
-/* What is missing, if the message says so: `configmap "x" not found`, `object "ns"/"x" not
+/* What is missing, if the message says it: `configmap "x" not found`, `object "ns"/"x" not
  * registered`, `references non-existent secret key: k`. */
 static enum pod_cause missing_object(const char *message)
 {
@@ -108,7 +108,7 @@ static enum pod_cause missing_object(const char *message)
     return CAUSE_NONE;
 }
 
-/* The word of a row: for the missing object if there is one, else Kubernetes' own, or ours. */
+/* The word of a row: for the missing object if there is one, otherwise Kubernetes' own, or ours. */
 static const char *word_of(const struct reason *row, const char *reason, const char *message)
 {
     enum pod_cause missing = row->asks_message ? missing_object(message) : CAUSE_NONE;

@@ -11,7 +11,8 @@
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
 
-/* Fields of a pod that users often write, for "did you mean"; only the API server knows all. */
+/* Fields of a pod that users often write, for "did you mean"; only the API server knows all
+ * fields. */
 static const char *const names[] = {
     "activeDeadlineSeconds",
     "affinity",
@@ -112,7 +113,7 @@ static const char *const names[] = {
     "workingDir",
 };
 
-/* Is the first init container ours? Then the user's begin at 1. */
+/* Is the first init container ours? Then the user's begin at index 1. */
 static bool brings_agent(const cJSON *pod)
 {
     const char *name = "";
@@ -126,7 +127,7 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* "spec.containers[0].resorces" of the pod as the path of the job. */
+/* Convert "spec.containers[0].resorces" of the pod to the path in the job. */
 static void map_path(const struct fleetjob *job, const cJSON *pod, const char *path,
                      struct fleet_strbuf *out)
 {
@@ -162,7 +163,7 @@ static void add_unknown(const struct fleetjob *job, const cJSON *pod, const char
                      meant ? "\"?" : "");
 }
 
-/* Each `KIND field "PATH"` in the text. How many there are. */
+/* Collect each `KIND field "PATH"` of the text; returns their number. */
 static size_t add_fields(const struct fleetjob *job, const cJSON *pod, const char *text,
                          const char *kind, struct fleet_errors *out)
 {

@@ -17,7 +17,7 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
-/* Kubelets write these; they have a field selector by pod, which events.k8s.io does not have. */
+/* Kubelets write these events. Unlike events.k8s.io, this API has a field selector by pod. */
 static const struct kube_resource core_events = {"", "v1", "events", "Event", true};
 
 /* ---- causes that are known ------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ void pod_events_forget(struct pod_events *events)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* The time when it happened last; writers use different fields. */
+/* The time of its last occurrence; writers use different fields. */
 static int64_t last_seen(const cJSON *event)
 {
     static const char *const paths[] = {"series.lastObservedTime", "lastTimestamp", "eventTime",
@@ -85,8 +85,8 @@ static void append_cut(struct fleet_strbuf *out, const char *reason, const char 
     }
 }
 
-/* The newest event counts: earlier failures have passed. Warnings that do not keep a pod from
- * starting are ignored. */
+/* The newest event decides: earlier failures are over. Warnings that do not prevent a start are
+ * ignored. */
 struct pod_events_note pod_events_read(const cJSON *list)
 {
     struct pod_events_note note = {.cause = ""};
@@ -145,8 +145,8 @@ static void list_events(struct reconciler_job *job, const struct observed_pod *p
     events->call = kube_rest_start(job->reconciler->io, &request, on_listed, job);
 }
 
-/* The stuck pod with the lowest index from next_index on, else the lowest. *out_wait_ms: if no pod
- * is old enough, the time until one is; -1 = there is none. */
+/* The stuck pod with the lowest index from next_index on, or else the lowest of all. *out_wait_ms:
+ * if no pod is old enough, the time until one is; -1 = there is none. */
 static const struct observed_pod *next_stuck(const struct reconciler_pass *pass,
                                              double *out_wait_ms)
 {
@@ -160,7 +160,7 @@ static const struct observed_pod *next_stuck(const struct reconciler_pass *pass,
         int64_t left = pod->created_wall_ms + POD_EVENTS_AFTER_MS - in->now_wall_ms;
         if (!pod->is_stuck)
             continue;
-        if (left > 0) { /* a clock that jumps does not lengthen a wait */
+        if (left > 0) { /* a jump of the clock does not lengthen a wait */
             left = left < POD_EVENTS_AFTER_MS ? left : POD_EVENTS_AFTER_MS;
             *out_wait_ms = *out_wait_ms < 0 ? (double)left : fmin(*out_wait_ms, (double)left);
         } else if (!best || (best->index < from && pod->index >= from) ||
@@ -171,7 +171,7 @@ static const struct observed_pod *next_stuck(const struct reconciler_pass *pass,
     return best;
 }
 
-/* (2) Its turn among all jobs: how long it has to wait for it. */
+/* Rule (2): how long this job must wait for its turn among all jobs. */
 static double wait_for_turn(struct reconciler *r, struct pod_events *events, double now_ms)
 {
     if (events->turn_ms == 0) {
@@ -204,7 +204,7 @@ void pod_events_ask(struct reconciler_pass *pass)
         return;
     }
     if (events->call)
-        return; /* its answer begins the next pass */
+        return; /* its answer starts the next pass */
     wait_ms = events->next_ms - now_ms;
     if (wait_ms <= 0)
         wait_ms = wait_for_turn(job->reconciler, events, now_ms);

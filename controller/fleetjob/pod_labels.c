@@ -23,6 +23,7 @@
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/expectations.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
@@ -30,21 +31,21 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/meta.h"
 
-#define MEMORY_MS   60000.0 /* a label that is taken off again within this time is put back later */
+#define MEMORY_MS   60000.0 /* if a label is removed again within this time, it is restored later */
 #define DELAY_MS    1000.0  /* the first delay; each further one is twice as long … */
 #define DELAY_COUNT 6       /* … so many times */
 
 #define TAKEN_AGAIN \
     "it is removed again; exempt labels of " WELLKNOWN_GROUP " from your admission policy"
 
-/* A pod that is being read, or whose labels are or were written. */
+/* A pod that is being read, or whose labels are being restored or were restored. */
 struct pod_query {
     struct pod_query *next, **previous;
     struct reconciler *reconciler;
     struct kube_rest_call *call;
-    struct kube_call *timer;          /* time until it is read again, or forgotten */
+    struct kube_call *timer;          /* when it is read again, or forgotten */
     int times;                        /* how often its labels were restored */
-    bool is_doubted;                  /* it left the cache again during a request */
+    bool is_doubted;                  /* it has left the cache again during a request */
     char *key, *job_uid, *namespace_; /* of the job */
     char *name, *uid;                 /* of the pod */
     int index, attempt;
@@ -208,7 +209,7 @@ void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod)
     int index, attempt;
 
     if (!pod || pod_labels_are_seen(pod) || kube_meta_view(pod, &meta, NULL) < 0 ||
-        !projection_pod_number(meta.name, job->name, &index, &attempt) ||
+        !worker_name_parse(meta.name, job->name, &index, &attempt) ||
         find_query(job->reconciler, meta.uid))
         return;
     write_labels(new_query(job, meta.name, meta.uid, index, attempt));
@@ -226,7 +227,7 @@ static void on_read(void *user, const cJSON *pod, const struct fleet_error *err)
     query->call = NULL;
     (void)fleet_json_opt_string(pod, "metadata.uid", &uid, NULL);
     if (!job || (err && !kube_is_not_found(err))) {
-        free_query(query); /* the next pass looks for it when it is overdue */
+        free_query(query); /* the next pass looks for it once it is overdue */
         return;
     }
     if (!err && strcmp(uid, query->uid) == 0 && !pod_labels_are_seen(pod) &&
@@ -238,7 +239,7 @@ static void on_read(void *user, const cJSON *pod, const struct fleet_error *err)
         (void)expectations_meet(r->expectations, query->key, EXPECT_CREATED, query->name);
         reconciler_pod_gone(job, query->uid, query->index, query->attempt);
         manager_enqueue(r->manager, query->key);
-    } /* otherwise it has its label again and will be in the cache */
+    } /* otherwise it has its label again and will appear in the cache */
     free_query(query);
 }
 

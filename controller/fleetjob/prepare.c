@@ -42,7 +42,7 @@ static bool wants_pods(const struct reconciler_pass *pass)
            !o->job.spec.run_policy.suspend && !status_is_terminal(&o->job.status);
 }
 
-/* Pods that the API server called invalid are tried again after a while. */
+/* Pods that the API server has called invalid are tried again after this time. */
 static bool is_prepared(const struct reconciler_pass *pass)
 {
     return pass->job->prepared_generation == pass->observation.job.metadata.generation &&
@@ -109,6 +109,7 @@ static void try_pod(struct reconciler_pass *pass)
     struct kube_rest_request request = {.verb = KUBE_CREATE,
                                         .resource = &kube_pods,
                                         .namespace_ = pass->job->namespace_,
+                                        .only_metadata = true,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER,
                                         .dry_run = true,
                                         .field_validation = "Strict"};
@@ -118,7 +119,7 @@ static void try_pod(struct reconciler_pass *pass)
 
 /* ---- gang schedulers ------------------------------------------------------------------------- */
 
-#define GANG_SEEN_MS 60000.0 /* how long the discovered gang schedulers are remembered */
+#define GANG_SEEN_MS 60000.0 /* how long the list of found gang schedulers stays valid */
 
 static void on_gang_asked(struct reconciler_request *r, const cJSON *object,
                           const struct fleet_error *err)
@@ -130,10 +131,10 @@ static void on_gang_asked(struct reconciler_request *r, const cJSON *object,
         if (r->resource == gang_discovery((enum gang_scheduler)s))
             reconciler->has_gang[s] = err == NULL;
     reconciler->gang_until_ms = kube_now_ms(reconciler->io) + GANG_SEEN_MS;
-    reconciler_finish(r, NULL); /* absent or not known: the job can do without it */
+    reconciler_finish(r, NULL); /* absent or unknown: the job does not depend on it */
 }
 
-/* Which gang schedulers does the cluster have? */
+/* Find the cluster's gang schedulers. */
 static void ask_for_gangs(struct reconciler_pass *pass)
 {
     struct reconciler *r = pass->job->reconciler;
@@ -151,8 +152,8 @@ static void ask_for_gangs(struct reconciler_pass *pass)
 
 /*
  * The pass ends here in any case, because its observation is older than the answers. If the server
- * refused or failed, the next passes make no new pods until it is time to ask again. If the server
- * did not answer, nothing can be recorded either, and the manager repeats the pass.
+ * refused or failed, the next passes make no new pods until the next try is due. If the server did
+ * not answer, the status cannot be written either, and the manager repeats the pass.
  */
 static void finish(struct reconciler_pass *pass)
 {
@@ -178,7 +179,7 @@ static void try_pods(struct reconciler_pass *pass)
     reconciler_then(pass, finish);
 }
 
-/* A recorded Secret that pods have started with need not be read. */
+/* If pods have already started with the recorded Secret, it need not be read. */
 static bool is_secret_needed(const struct reconciler_pass *pass)
 {
     const struct observed *in = &pass->observation.observed;
@@ -204,7 +205,7 @@ static void make_objects(struct reconciler_pass *pass)
 void prepare_run(struct reconciler_pass *pass)
 {
     pass->is_repair = is_prepared(pass);
-    if (pass->is_repair) { /* some of it was deleted */
+    if (pass->is_repair) { /* some of the objects were deleted */
         job_objects_make(pass, pass->objects);
         reconciler_then(pass, finish);
         return;

@@ -9,6 +9,7 @@
 
 #include "controller/fleetjob/pod_cause.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
@@ -39,7 +40,7 @@ static void job_release(void *projected)
 }
 
 /*
- * References to the members of the object, without managedFields, which are longer than the rest.
+ * References to the members of the object, except managedFields, which are longer than the rest.
  */
 static cJSON *without_managed_fields(const cJSON *object)
 {
@@ -102,7 +103,7 @@ static char **pod_text(struct projection_pod *pod, size_t i)
     return (char **)(void *)((char *)pod + pod_texts[i]);
 }
 
-/* The first equal text: it need not be stored twice. */
+/* The first equal text, so that it is stored only once. */
 static size_t first_like(struct projection_pod *pod, size_t i)
 {
     size_t first = 0;
@@ -113,8 +114,8 @@ static size_t first_like(struct projection_pod *pod, size_t i)
     return first;
 }
 
-/* Pack an object and its texts into one block, because there may be a hundred thousand objects. The
- * texts of `draft` are freed. */
+/* Pack an object and its texts into one block, because there may be a hundred thousand objects.
+ * Frees the texts of `draft`. */
 static struct projection_pod *pack(struct projection_pod *draft)
 {
     size_t sizes[FLEET_COUNT(pod_texts)] = {0}, size = sizeof(*draft);
@@ -152,38 +153,6 @@ static int64_t time_at(const cJSON *json, const char *path)
     return time;
 }
 
-/*
- * A decimal number without sign and leading zeros; *end is the place behind it. -1: there is none.
- */
-static int read_number(const char *text, const char **end)
-{
-    size_t digits = strspn(text, "0123456789");
-    long value;
-
-    if (digits == 0 || digits > 10 || (digits > 1 && text[0] == '0'))
-        return -1;
-    value = strtol(text, NULL, 10);
-    *end = text + digits;
-    return value > RECONCILE_ATTEMPT_MAX ? -1 : (int)value;
-}
-
-bool projection_pod_number(const char *pod, const char *job, int *out_index, int *out_attempt)
-{
-    static const char worker[] = "-worker-";
-    size_t length = strlen(job);
-    int index, attempt;
-
-    if (strncmp(pod, job, length) != 0 || strncmp(pod + length, worker, sizeof(worker) - 1) != 0)
-        return false;
-    pod += length + sizeof(worker) - 1;
-    if ((index = read_number(pod, &pod)) < 0 || *pod != '-' ||
-        (attempt = read_number(pod + 1, &pod)) < 0 || *pod)
-        return false;
-    *out_index = index;
-    *out_attempt = attempt;
-    return true;
-}
-
 static enum observed_phase read_phase(const cJSON *object)
 {
     const char *phase = fleet_json_text_at(object, "status.phase");
@@ -207,7 +176,7 @@ static const cJSON *find_named(const cJSON *list, const char *name)
     return NULL;
 }
 
-/* The status of the container that the agent runs in: the first one of the pod. */
+/* The status of the agent's container: the first one of the pod. */
 static const cJSON *worker_status(const cJSON *object)
 {
     return find_named(fleet_json_at(object, "status.containerStatuses"),
@@ -233,8 +202,8 @@ static void read_message(const char *text, struct fleet_strbuf *reason,
         fleet_strbuf_consume(message, message->length - PROJECTION_MESSAGE_MAX);
 }
 
-/* The image that the container runs: by digest; by name if it was loaded onto the node and has no
- * digest. */
+/* The image that the container runs: its digest, or its name if it was loaded onto the node and has
+ * no digest. */
 static const char *read_image(const cJSON *container, const cJSON *status)
 {
     const char *id = fleet_json_text_at(status, "imageID");
@@ -255,7 +224,7 @@ static void read_images(const cJSON *object, const cJSON *worker, struct project
     pod->agent_image = fleet_dup_or_empty(bringer ? read_image(bringer, status) : pod->image);
 }
 
-/* Kubernetes' reason of a disruption in our words. */
+/* FleetJob's word for Kubernetes' reason of a disruption. */
 static const char *disruption_cause(const char *reason)
 {
     static const struct {
@@ -272,8 +241,7 @@ static const char *disruption_cause(const char *reason)
     return reason;
 }
 
-/* Why the pod ended, the most precise reason first: the pod's, that of a disruption, the
- * container's. */
+/* Why the pod ended, most precise reason first: the pod's, the disruption's, the container's. */
 static const char *read_reason(const cJSON *object, const cJSON *terminated)
 {
     const char *pod = fleet_json_text_at(object, "status.reason"),
@@ -321,7 +289,8 @@ static void read_end(const cJSON *object, struct projection_pod *pod)
 }
 
 /*
- * The first waiting container with a reason. A container whose turn has not come has none of use.
+ * The first waiting container with a reason. A container whose turn has not come has no reason that
+ * helps.
  */
 static bool find_waiting(const cJSON *statuses, struct fleet_strbuf *out, const char **out_cause)
 {
@@ -382,7 +351,7 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     pod->topology = fleet_dup_or_empty(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
     pod->index = pod->attempt = -1;
     if (pod->owner_uid)
-        (void)projection_pod_number(pod->name, pod->owner_name, &pod->index, &pod->attempt);
+        (void)worker_name_parse(pod->name, pod->owner_name, &pod->index, &pod->attempt);
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
     pod->created_wall_ms = meta.created_wall_ms;

@@ -65,8 +65,4 @@ struct projection_service { /* of the pods of a job */
 
 extern const struct store_kind projection_job_kind, projection_pod_kind, projection_service_kind;
 
-/* Index and attempt by a pod's name (reconcile_pod_name()): labels can be changed, names cannot.
- * False: the job `job` has no worker of that name. */
-bool projection_pod_number(const char *pod, const char *job, int *out_index, int *out_attempt);
-
 #endif

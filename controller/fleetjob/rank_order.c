@@ -2,9 +2,9 @@
 
 /*
  * Which workers get neighbouring ranks when a job starts: workers of one zone, then of one node,
- * then by index. Neighbours exchange the most data, so they should be near each other. The order of
- * zones and nodes is free, so those of worker 0 come first: worker 0 is rank 0, and users look for
- * the steps in its log. Later generations keep the ranks, because survivors do not move.
+ * then by index. Neighbours exchange the most data, so they should be close to each other. Zones
+ * and nodes may be in any order, so those of worker 0 come first: worker 0 is rank 0, and users
+ * look for the steps in its log. Later generations keep the ranks, because survivors do not move.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 
-/* A pod, and whether it is in worker 0's zone and on its node. */
+/* A pod, and whether it is in the zone and on the node of worker 0. */
 struct place {
     const struct observed_pod *pod;
     bool is_other_zone, is_other_node;

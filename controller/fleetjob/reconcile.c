@@ -2,8 +2,8 @@
 
 /*
  * The order of decisions: is the job being deleted, is it over, may it run, has it just ended, is
- * it suspended, and only then: which pods and which hub does it need? Each answer is a policy in a
- * file of its own.
+ * it suspended, and then: which pods and which hub does it need? Each answer is a policy in its own
+ * file.
  */
 #include "controller/fleetjob/reconcile.h"
 
@@ -136,14 +136,6 @@ void actions_release(struct actions *actions)
     memset(actions, 0, sizeof(*actions));
 }
 
-char *reconcile_pod_name(const char *job, int index, int attempt)
-{
-    struct fleet_strbuf name = {0};
-
-    fleet_strbuf_appendf(&name, "%s-worker-%d-%d", job, index, attempt);
-    return fleet_strbuf_take(&name);
-}
-
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 static void count_pods(struct pass *pass)
@@ -184,12 +176,12 @@ enum fleet_cause pass_departure_cause(const struct observed_pod *pod)
     if (cause == FLEET_CAUSE_PREEMPTED || cause == FLEET_CAUSE_EVICTED)
         return cause;
     if (pod->is_deleting && (pass_is_living(pod) || pod->exit_code == 128 + SIGTERM))
-        return FLEET_CAUSE_MEMBER_LEFT; /* its agent was asked to go, and obeys */
+        return FLEET_CAUSE_MEMBER_LEFT; /* its agent was asked to leave, and obeys */
     return FLEET_CAUSE_NONE;
 }
 
-/* A drained, preempted or deleted pod has not failed, and the hub cannot know why it leaves: one
- * that is made in this pass neither. */
+/* A drained, preempted or deleted pod has not failed. The hub cannot know why such a pod leaves,
+ * not even a hub that this pass makes. */
 static void report_departures(struct pass *pass)
 {
     const struct observed *in = pass->in;
@@ -226,7 +218,7 @@ static void report_gone(struct pass *pass)
     }
 }
 
-/* Terminal (1): the members get `done`, pods are cleaned up, the job ages. */
+/* Terminal (1): the members get `done`, the pods are cleaned up, and the TTL runs. */
 static void finish(struct pass *pass)
 {
     bool has_succeeded = status_is_true(pass->status, WELLKNOWN_CONDITION_SUCCEEDED);
@@ -240,7 +232,7 @@ static void finish(struct pass *pass)
     ttl_after_finished_apply(pass);
 }
 
-/* A spec became invalid while the job runs: the job goes on with the last valid one. */
+/* The spec became invalid while the job runs: the job continues with its last valid spec. */
 static void keep(struct pass *pass)
 {
     pass->out->hub.is_wanted = pass->in->hub.is_hosted;
@@ -280,8 +272,8 @@ static void decide(struct pass *pass)
 
 /*
  * Keep only the decisions that cannot wait for the pods that are being looked for. The first record
- * of our hub replaces the restart that a former hub began, so that restart must be in the history
- * before there is a hub.
+ * of our hub replaces the restart that a previous hub began. So that restart must be in the history
+ * before our hub exists.
  */
 static void wait_for_looks(struct pass *pass)
 {

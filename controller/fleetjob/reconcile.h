@@ -59,10 +59,6 @@ struct observed_pod {
 };
 
 /* A pod that was asked for and could not be had. */
-/* No job reaches this number of attempts: a greater number in a label or the status was written by
- * hand. */
-#define RECONCILE_ATTEMPT_MAX 1000000000
-
 struct observed_attempt {
     int index, attempt;
 };
@@ -185,8 +181,5 @@ void actions_release(struct actions *actions);
 /* One more event. */
 void actions_event(struct actions *actions, bool is_warning, const char *reason, const char *format,
                    ...) __attribute__((format(printf, 4, 5)));
-
-/* <job>-worker-<index>-<attempt>, heap. */
-char *reconcile_pod_name(const char *job, int index, int attempt);
 
 #endif

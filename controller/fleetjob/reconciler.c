@@ -30,8 +30,8 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/kube/rest.h"
 
-#define CURRENT_MS 1000.0 /* begin another pass, even if the cache reports nothing */
-/* overdue pods are waited for this long while the cache is not live */
+#define CURRENT_MS 1000.0
+/* wait this long for overdue pods while the cache is not live */
 #define STALE_MS 300000.0
 
 void reconciler_trouble(const struct reconciler *r, const char *what, const char *job,
@@ -43,8 +43,8 @@ void reconciler_trouble(const struct reconciler *r, const char *what, const char
 
 /* ---- a look ---------------------------------------------------------------------------------- */
 
-/* Wait until the cache has all that was written and made. Returns when to begin another pass; -1 =
- * now. */
+/* Wait until the cache has everything that this job has written and made. Returns when to begin
+ * another pass; -1 = now. */
 static double must_wait(const struct reconciler_job *job)
 {
     const struct reconciler *r = job->reconciler;
@@ -55,7 +55,7 @@ static double must_wait(const struct reconciler_job *job)
     due_ms = expectations_due_ms(r->expectations, job->key);
     if (now_ms >= due_ms && now_ms < due_ms + STALE_MS &&
         !manager_is_live(r->manager, r->pods_informer))
-        return CURRENT_MS; /* the pod is there, for all we know */
+        return CURRENT_MS; /* the pod may exist */
     if (!expectations_are_met(r->expectations, job->key, now_ms)) {
         due_ms = expectations_due_ms(r->expectations, job->key);
         return isinf(due_ms) ? CURRENT_MS : fmax(due_ms - now_ms, 0);
@@ -63,7 +63,7 @@ static double must_wait(const struct reconciler_job *job)
     return -1;
 }
 
-/* The result of a pass in its first turn of the loop. */
+/* The result of a pass in its first turn of the event loop. */
 struct judgement {
     struct reconciler_pass *pass;
     const struct projection_job *cached;
@@ -100,7 +100,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
     return rc;
 }
 
-/* While a refused object is due later, the job goes on without new pods. */
+/* Until a refused object is due again, the job continues without new pods. */
 static void decide(struct reconciler_pass *pass, double refused_ms)
 {
     struct observation *o = &pass->observation;

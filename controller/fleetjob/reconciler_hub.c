@@ -22,7 +22,7 @@ static void on_record_written(void *user, struct fleet_generation generation,
     struct reconciler_job *job = user;
 
     if (!manager_is_leading(job->reconciler->manager))
-        return; /* only the leader may use the rule of the majority */
+        return; /* only the leader may apply the majority rule */
     if (result == STATUS_WRITER_RECORDED)
         hub_host_answer_record(job->host, generation, true);
     else if (result == STATUS_WRITER_OUTDATED)
@@ -33,7 +33,8 @@ static void on_record_written(void *user, struct fleet_generation generation,
 }
 
 /*
- * The cache has caught up: another hub has recorded a generation that our older hub does not know.
+ * The cache is current again: another hub has recorded a generation that our older hub does not
+ * know.
  */
 static bool is_outdated(const struct reconciler_job *job, const struct hub_record *record)
 {
@@ -56,7 +57,7 @@ static bool on_hub_record(void *user, const struct hub_record *record)
     struct fleet_lineage lineage = hub_host_lineage(job->host, record);
 
     if (!manager_is_leading(job->reconciler->manager))
-        return false; /* another leader will make generations; this process is about to end */
+        return false; /* another leader will make generations; this process ends soon */
     if (is_outdated(job, record)) {
         manager_enqueue(job->reconciler->manager, job->key); /* the pass replaces the hub */
         return false;
@@ -66,7 +67,7 @@ static bool on_hub_record(void *user, const struct hub_record *record)
     return false;
 }
 
-/* The delete of an evicted worker's pod. Its job may be gone before the answer. */
+/* Delete an evicted worker's pod. Its job may be gone before the answer. */
 struct eviction {
     const struct reconciler *reconciler;
     char *job; /* key */
@@ -84,7 +85,7 @@ static void on_evicted_deleted(void *user, const cJSON *object, const struct fle
     free(eviction);
 }
 
-/* Delete its pod; the worker is then made again like any other missing one. */
+/* Delete its pod. The controller then replaces the worker like any other missing one. */
 static void evict(const struct reconciler_job *job, const char *pod_uid)
 {
     struct reconciler *r = job->reconciler;

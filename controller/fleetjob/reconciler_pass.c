@@ -9,10 +9,8 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/kube/api_error.h"
 
-/* begin another pass, even if the cache reports nothing */
-#define REST_MS_PER_POD 0.02 /* between two looks: about thirty times what one takes */
-/* between two looks: about thirty times what one takes */
-#define TROUBLE_TRIES 3 /* failed attempts before an Event reports them */
+#define REST_MS_PER_POD 0.02 /* pause between passes: about 30 passes long */
+#define TROUBLE_TRIES   3    /* failed attempts before an Event reports them */
 
 void reconciler_event(const struct reconciler_pass *pass, bool is_warning, const char *reason,
                       const char *text)
@@ -30,7 +28,7 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
     bool is_news;
 
     if (pass->is_refused)
-        return; /* one request of many is enough */
+        return; /* one request is enough for many passes */
     pass->is_refused = true;
     is_news = refusal_note(&job->refusal, err, generation, now_ms, kube_random(r->io));
     if (!kube_is_retryable(err) || job->refusal.count >= TROUBLE_TRIES)
@@ -104,7 +102,7 @@ void reconciler_finish(struct reconciler_request *request, const struct fleet_er
     struct reconciler_pass *pass = request->pass;
 
     if (err && kube_is_terminating(err)) {
-        pass->job->is_doomed = true; /* it will vanish with all its objects */
+        pass->job->is_doomed = true; /* the namespace will vanish with all its objects */
         err = NULL;
     }
     if (err && !pass->has_failed) {
@@ -132,8 +130,8 @@ void reconciler_free_pass(struct reconciler_pass *pass)
     free(pass);
 }
 
-/* A thousand starting pods cause thousands of events. One pass for many events is enough, and a
- * pass costs more with more pods, so big jobs rest between two passes. Small jobs do not rest. */
+/* A thousand starting pods cause thousands of events. One pass can handle many events, and a pass
+ * costs more with more pods. So big jobs pause between two passes; small jobs do not. */
 static double rest_ms(const struct reconciler_pass *pass)
 {
     double ms = (double)pass->observation.observed.pod_count * REST_MS_PER_POD;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runPolicy.restart. Restarts of the training are counted by the hub, which knows what caused each
- * generation; here are the pods that end before there is any training to restart, and how long to
- * wait before a pod that keeps ending, or keeps being deleted, is made again. The hub also knows of
- * failures that no restart can mend; a pod that could not tell it has left that word behind
- * (agent/reporter.h).
+ * runPolicy.restart. The hub counts restarts of the training, because it knows what caused each
+ * generation. This file covers pods that end before any training exists. It decides how long to
+ * wait before it replaces a pod that keeps failing or keeps being deleted. The hub also reports
+ * failures that no restart can repair; a pod without a connection to the hub leaves such a report
+ * in its status (agent/reporter.h).
  *
- * One that is deleted by hand is made again at once, and so is one that comes to be deleted much
- * later. What deletes pods as soon as they are made (an operator, a node that goes and comes) meets
- * a growing delay.
+ * A pod that is deleted by hand is replaced at once, and so is one that is deleted much later. If
+ * another component deletes pods as soon as they are made (an operator, a flapping node), the delay
+ * grows.
  */
 #include <string.h>
 
@@ -17,13 +17,16 @@
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 
-#define SHORT_LIFE_MS    5000 /* a pod that lived longer has started well */
-#define BACKOFF_FIRST_MS 250  /* before the third pod of an index; the second is made at once */
-#define BACKOFF_MAX_MS   30000
-#define IN_A_ROW_MS      600000 /* a generation that ran longer was healthy (hub_restart.c) */
+#define SHORT_LIFE_MS 5000 /* a pod that lived longer counts as started */
+#define BACKOFF_FIRST_MS \
+    250 /* delay before the third pod of an index; the second is made at
+                               * once */
+#define BACKOFF_MAX_MS 30000
+#define IN_A_ROW_MS    600000 /* a generation that ran longer was healthy (hub_restart.c) */
 
 static const struct observed_pod *newest_failed(const struct pass *pass)
 {
@@ -79,7 +82,7 @@ void restart_policy_apply(struct pass *pass)
     if (failure_policy_action(pass, last->exit_code, last->reason) == FAILURE_IGNORE)
         return;
     for (size_t i = 0; i < pass->status->attempts.count; i++)
-        if (pass->status->attempts.items[i].value <= RECONCILE_ATTEMPT_MAX)
+        if (pass->status->attempts.items[i].value <= WORKER_NAME_ATTEMPT_MAX)
             remade += pass->status->attempts.items[i].value;
     if (remade < max)
         return;

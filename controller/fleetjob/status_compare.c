@@ -4,7 +4,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 
-/* Fields that change while pods start one by one: counts, and messages with counts. */
+/* Fields that change with each starting pod: counts, and messages with counts. */
 static void remove_counts(cJSON *status)
 {
     cJSON *condition;
@@ -24,14 +24,15 @@ static bool are_equal_but_counts(const struct fleetjob_status *a, const struct f
     return fleet_json_equal(x, y);
 }
 
-/* The pass has no event and no action that needs a write of the status first. */
+/* The pass has no event and no action that requires the status to be written first. */
 static bool only_looks(const struct actions *out)
 {
     return out->event_count == 0 && out->create_count == 0 && out->delete_count == 0 &&
            !out->delete_job;
 }
 
-/* Compare without progress and counts, because they change all the time and are written rarely. */
+/* Compare without progress and counts, because they change all the time and are written at
+ * intervals. */
 void status_compare(struct pass *pass)
 {
     struct fleetjob_status before = *pass->before, after = *pass->status; /* borrowed */

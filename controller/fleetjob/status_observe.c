@@ -28,7 +28,7 @@ static double rounded(double value, int digits)
     return isnan(value) ? NAN : strtod(text, NULL);
 }
 
-/* Take the values of the newest step; other values stay until a newer one is reported. */
+/* Take the values of the newest step; the others stay until newer ones are reported. */
 static void take_progress(struct pass *pass)
 {
     const struct fleetjob_progress *reported = &pass->in->hub.progress;
@@ -60,7 +60,7 @@ static void observe_progress(struct pass *pass)
     struct fleetjob_progress *progress = &pass->status->progress;
     double wall_ms = (double)(hub->progress.at_wall_ms - hub->first_step_wall_ms);
 
-    /* An own trainer may begin again below its last checkpoint. */
+    /* An own trainer may restart from below its last checkpoint. */
     if (hub->has_checkpoint &&
         (!pass->spec->has_training || hub->checkpoint.step >= pass->status->checkpoint.step)) {
         pass->status->has_checkpoint = true;
@@ -122,7 +122,7 @@ static void observe_training(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
     /*
-     * A hub that began from a status that a user edited may not know how many restarts there were.
+     * If a hub began from a status that a user edited, it may not know the number of restarts.
      */
     int members = hub->members > 0 ? hub->members : hub->ready;
     FLEET_AUTO_STRBUF struct fleet_strbuf message = {0};
@@ -142,7 +142,7 @@ static void observe_training(struct pass *pass)
                        "the training goes on");
 }
 
-/* Call this before the condition is set: the condition shows whether it was reported. */
+/* Call this before setting the condition: the condition shows whether it was already reported. */
 static void report_lost_state(struct pass *pass)
 {
     const struct fleetjob_condition *reported =
@@ -153,7 +153,7 @@ static void report_lost_state(struct pass *pass)
         pass_event(pass, true, WELLKNOWN_EVENT_STATE_LOST, "%s", text);
 }
 
-/* The condition holds the text of the failure that was reported last. */
+/* The condition has the text of the failure that was reported last. */
 static void observe_saves(struct pass *pass)
 {
     const struct fleetjob_condition *reported =
@@ -175,7 +175,7 @@ static void observe_saves(struct pass *pass)
 static void observe_running(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;
-    /* An own trainer need not report steps. */
+    /* An own trainer may report no steps. */
     bool was_running =
         hub->has_run || pass->before->has_progress || pass->status->rendezvous.trained > 0;
     bool is_suspended = pass->spec->run_policy.suspend;
@@ -228,7 +228,7 @@ static void observe_stalled(struct pass *pass)
         pass_event(pass, true, WELLKNOWN_EVENT_STALLED, "%s", hub->stalled);
 }
 
-/* Absent while the job trains, and once it is over. */
+/* Absent while the job trains, and after its end. */
 static void observe_waiting(struct pass *pass)
 {
     const struct hub_view *hub = &pass->in->hub;

@@ -13,7 +13,7 @@
 
 #define WAITING_MS 10000 /* a pod that takes longer to start may need help */
 
-/* For a job that is over, ended pods count even if they were deleted since. */
+/* If the job is over, ended pods count even if they have been deleted since. */
 static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
 {
     return status_is_terminal(pass->before) && pass->before->has_workers && before > now ? before
@@ -34,7 +34,8 @@ void status_count_workers(struct pass *pass)
     workers->desired = pass->desired;
     workers->active = pass->active;
     if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
-        workers->ready = pass->in->hub.ready; /* else the recorded count is the best known one */
+        workers->ready = pass->in->hub.ready; /* otherwise the recorded count is the best
+                                               * information */
     if (workers->ready > workers->active)
         workers->ready = workers->active;
     workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
@@ -44,8 +45,8 @@ void status_count_workers(struct pass *pass)
     workers->selector = fleet_strbuf_take(&selector);
 }
 
-/* Of the pods with a node, or without one, the first with a cause for not going on; a cause with a
- * count is better. */
+/* Among the pods with a node, or without one: the first with a cause, preferably a cause with a
+ * count. */
 static const struct observed_pod *find_waiting(const struct pass *pass, bool is_scheduled)
 {
     const struct observed_pod *first = NULL;
@@ -89,7 +90,7 @@ void status_observe_scheduled(struct pass *pass)
     (void)status_set(pass, WELLKNOWN_CONDITION_SCHEDULED, unscheduled <= 0, reason, message.text);
 }
 
-/* Has a pod taken too long to start? It may wait for an image or a volume for ever. */
+/* Has a pod taken too long to start? It may wait for an image or a volume indefinitely. */
 void status_report_waiting(struct pass *pass, struct fleet_strbuf *out)
 {
     const struct observed_pod *waiting = find_waiting(pass, true);
@@ -104,8 +105,7 @@ void status_report_waiting(struct pass *pass, struct fleet_strbuf *out)
 
 /* ---- what keeps a pod from starting --------------------------------------------------------- */
 
-/* The pod whose cause is reported: one without a node, best with the scheduler's count, before one
- * that has a node. */
+/* The pod whose cause is reported: preferably one without a node and with the scheduler's count. */
 static const struct observed_pod *find_blocked(const struct pass *pass)
 {
     const struct observed_pod *best = NULL;

@@ -40,8 +40,8 @@ void status_observe_begun(struct pass *pass)
         fleet_set_text(&restarts->begun.message, message);
 }
 
-/* The text has no times and numbers that differ each time, so equal texts become one Event with a
- * count. The history has the numbers. */
+/* The text has no times or numbers that differ each time, so the API server merges equal texts into
+ * one Event with a count. The history has the numbers. */
 static void report_restart(struct pass *pass, const struct fleetjob_restart *restart)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -64,8 +64,8 @@ static void report_restart(struct pass *pass, const struct fleetjob_restart *res
                is_resize ? WELLKNOWN_EVENT_RESIZED : WELLKNOWN_EVENT_RESTARTED, "%s", text.text);
 }
 
-/* A pod's status may explain its end, which the hub does not know. It may come when the restart is
- * in the history already. */
+/* A pod's status may explain its end, which the hub does not know. It may arrive after the restart
+ * is in the history. */
 static void explain_newest(struct pass *pass)
 {
     const struct fleetjob_restarts *restarts = &pass->status->restarts;
@@ -86,7 +86,7 @@ static void explain_newest(struct pass *pass)
     fleet_set_text(&restart->message, text.text);
 }
 
-/* A copy of the newest entry of the history, with the facts of its pod's status. */
+/* A copy of the newest entry of the history, completed from its pod's status. */
 static const struct fleetjob_restart *append_restart(struct pass *pass,
                                                      const struct fleetjob_restart *restart)
 {
@@ -118,7 +118,7 @@ static const struct fleetjob_restart *append_restart(struct pass *pass,
     return added;
 }
 
-/* Add the restart that began, as the status says, to the history, unless it is there. */
+/* Add the restart in `begun` to the history, unless it is already there. */
 static void close_restart(struct pass *pass, bool is_reported)
 {
     struct fleetjob_restarts *restarts = &pass->status->restarts;
@@ -142,7 +142,7 @@ void status_close_restart(struct pass *pass)
     close_restart(pass, true);
 }
 
-/* Is this a hub that cannot report the restart: of another epoch, or made again since (after a
+/* Is this a hub that cannot report the restart: in another epoch, or made again since (after a
  * suspend)? */
 static bool is_begun_elsewhere(const struct pass *pass)
 {
@@ -184,7 +184,7 @@ void status_observe_restarts(struct pass *pass)
         }
     explain_newest(pass);
     if (hub->generation.counter < pass->before->rendezvous.newest.counter)
-        return; /* its restart is counted already; the hub does not know yet */
+        return; /* its restart is already counted; the hub does not know it yet */
     restarts->count = hub->restarts_total;
     restarts->since_reset = hub->restarts;
     if (hub->restarts_ignored > restarts->ignored)

@@ -48,7 +48,8 @@ static const char *first_of(const char *const *reasons, size_t count)
     return NULL;
 }
 
-/* Why workers ended before the first step: as the hub reports, or a pod that was no member yet. */
+/* Why workers ended before the first step: from the hub, or from a pod that was not a member
+ * yet. */
 static const char *early_failure(const struct pass *pass)
 {
     const struct observed_pod *newest = NULL;
@@ -64,7 +65,7 @@ static const char *early_failure(const struct pass *pass)
     return !newest ? NULL : newest->reason[0] ? newest->reason : WELLKNOWN_REASON_WORKER_FAILED;
 }
 
-/* The default reason of a job that has not trained yet, or does not train now. */
+/* The default reason of a job that has not trained yet, or does not train at the moment. */
 static const char *pending_reason(const struct pass *pass)
 {
     const char *cause = status_pod_cause(pass);

@@ -51,7 +51,7 @@ static bool is_number(const char *text)
     return length > 0 && length <= VERSION_DIGITS && strspn(text, "0123456789") == length;
 }
 
-/* Is `a` not older than `b`? Versions are numbers that grow; any other kind is compared for
+/* Is `a` at least as new as `b`? Versions are increasing numbers; any other kind is compared for
  * equality. */
 static bool is_as_new(const char *a, const char *b)
 {
@@ -107,6 +107,7 @@ static struct kube_rest_call *send_patch(struct status_writer *w, const char *ve
                                         .name = w->name,
                                         .subresource = "status",
                                         .body = body,
+                                        .only_metadata = true,
                                         .timeout_ms = timeout_ms,
                                         .urgent = is_urgent,
                                         .field_manager = WELLKNOWN_FIELD_MANAGER};
@@ -131,8 +132,8 @@ static void on_written(void *user, const cJSON *object, const struct fleet_error
     w->write_done(w->write_user, err); /* may free w */
 }
 
-/* The index in `list` of the entry with the same key as `item`: a type, or a generation and its
- * epoch; -1: none. */
+/* The index in `list` of the entry with the same key as `item` (a type, or a generation and its
+ * epoch); -1: none. */
 static int find_same(const cJSON *list, const cJSON *item)
 {
     static const char *const names[] = {"type", "generation", "epoch"};
@@ -157,8 +158,8 @@ static int find_same(const cJSON *list, const cJSON *item)
 }
 
 /*
- * A merge patch replaces a whole list. Keep members that a newer version of the resource has put
- * into its entries: those of `raw` that are not in `old`, the part that we understand.
+ * A merge patch replaces a whole list. Keep members that a newer version of the resource has added
+ * to entries: those of `raw` that are not in `old`, the part that this version knows.
  */
 static void keep_unknown(cJSON *patch, const cJSON *old, const cJSON *raw)
 {
@@ -211,7 +212,7 @@ void status_writer_write(struct status_writer *w, const char *version,
     w->write_done = done;
     w->write_user = user;
     w->write = send_patch(w, version ? version : w->version, patch, 0, false, on_written);
-    patch = NULL; /* it went into the body */
+    patch = NULL; /* moved into the body */
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
@@ -224,7 +225,7 @@ static void finish_record(struct status_writer *w, enum status_writer_result res
     w->record_done(w->record_user, w->record, result);
 }
 
-/* Is the cause of the recorded generation missing in the history? */
+/* Does the history lack the cause of the recorded generation? */
 static bool has_untold_restart(const cJSON *object)
 {
     const cJSON *history = fleet_json_at(object, "status.restarts.history");
@@ -237,7 +238,7 @@ static bool has_untold_restart(const cJSON *object)
     return begun > reported;
 }
 
-/* The job was changed meanwhile: decide by the present version. */
+/* The job has changed meanwhile: decide with the current version. */
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
     struct status_writer *w = user;
@@ -300,7 +301,7 @@ static void try_record(struct status_writer *w)
     w->record_call = send_patch(w, w->version, status, RECORD_TIMEOUT_MS, true, on_recorded);
 }
 
-/* It replaces the object in the status as a whole: absent fields become null. */
+/* Replaces the whole object in the status: absent fields become null. */
 static cJSON *encode_begun(const cJSON *restarts)
 {
     static const char *const optional[] = {"member", "exitCode", "message"};

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Succeeded: the hub says so. With the built-in trainer it has heard that all steps are done; with
- * own trainers, that every rank of the newest generation has exited with 0 (hub_finish.c).
+ * Succeeded: the hub reports it. With the built-in trainer, the hub has heard that all steps are
+ * done; with own trainers, that every rank of the newest generation has exited with 0
+ * (hub_finish.c).
  *
- * One pod that has succeeded proves the same. An agent exits with 0 only when the hub has reported
- * to it that the job has succeeded; a trainer that exits with 0 does not end its pod. If the leader
- * is lost before it has recorded the success, the next hub does not know of it, so one such pod is
- * enough. To wait for all pods would be wrong: after the success, a lost pod is no failure.
+ * One succeeded pod proves the same. An agent exits with 0 only after the hub has told it that the
+ * job has succeeded; a trainer that exits with 0 does not end its pod. If the leader is lost before
+ * it records the success, the next hub does not know of it, so one such pod is enough. Waiting for
+ * all pods would be wrong: a pod that is lost after the success is not a failure.
  */
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runPolicy.suspend: the members get the order to leave (they save a checkpoint if the job has
- * them), the pods are deleted, and the clock of activeDeadlineSeconds starts again on resume.
+ * runPolicy.suspend: the members are ordered to leave (they save a checkpoint if the job has
+ * checkpoints), and the pods are deleted. After a resume, activeDeadlineSeconds counts from zero.
  */
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"
@@ -26,7 +26,7 @@ bool suspend_apply(struct pass *pass)
         (struct action_hub){.is_wanted = pass->living > 0, .is_over = true, .reason = "Suspended"};
     pass->status->started_wall_ms = 0;
     status_close_restart(pass);
-    pass->status->rendezvous.trained = 0; /* leaving members are no failure */
+    pass->status->rendezvous.trained = 0; /* members that leave are not a failure */
     if (pass->living > 0) {
         (void)status_set(pass, WELLKNOWN_CONDITION_SUSPENDED, false, WELLKNOWN_REASON_SUSPENDING,
                          "runPolicy.suspend is set: the workers save and leave");

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * worker.replicas: which pods there should be. One living pod for each index below the desired
- * number (2); a replacement does not wait for its predecessor to vanish, and has the next attempt
- * (3). Of the pods that failed, the newest of each index stays for its log.
+ * worker.replicas: which pods should exist. One living pod for each index below the desired number
+ * (2). A replacement does not wait until its predecessor has vanished, and has the next attempt
+ * (3). Of the failed pods, the newest of each index is kept for its log.
  *
- * A pod can live while its agent does not answer the hub: it is stopped or stuck, or its node is
- * cut off. After SILENCE_MS the pod is replaced like an ended one.
+ * A pod may live while its agent does not answer the hub: it is stopped or stuck, or its node is
+ * cut off. After SILENCE_MS the controller replaces it like an ended pod.
  *
- * If the status has a pod and the cache does not, the pod has vanished or the cache is stale: the
- * cache of a new leader may be older than the status. So the pod is read from the API server before
- * it is replaced, unless its deletion was seen.
+ * If the status lists a pod and the cache does not have it, either the pod has vanished or the
+ * cache is stale (the cache of a new leader may be older than the status). So the controller reads
+ * the pod from the API server before it replaces it, unless it has seen the deletion.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@
 #include "controller/fleetjob/oom.h"
 #include "controller/fleetjob/policy.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
@@ -30,12 +31,12 @@ struct seat {
     const struct observed_pod *living;    /* the newest, not being deleted; NULL = none */
     const struct observed_pod *failed;    /* the newest */
     const struct observed_pod *succeeded; /* any */
-    int attempt;                          /* the highest seen, -1 = none */
-    bool is_silent;                       /* one of them does not answer */
+    int attempt;                          /* the highest one seen, -1 = none */
+    bool is_silent;                       /* one of them does not answer the hub */
 };
 
-/* All workers lived when the status was last written, so this worker had at least attempt 0, even
- * if its pod has vanished without a trace. */
+/* When the status was last written, all workers lived. So this worker had at least attempt 0, even
+ * if its pod has vanished. */
 static bool was_complete(const struct pass *pass, int index)
 {
     const struct fleetjob_workers *workers = &pass->before->workers;
@@ -52,7 +53,7 @@ static int taken_attempt(const struct pass *pass, int index)
     return -1;
 }
 
-/* The last attempt whose deletion was seen, or that was looked for and not found. */
+/* The last attempt whose deletion was seen, or that was looked up and not found. */
 static int gone_attempt(const struct pass *pass, int index)
 {
     for (size_t i = 0; i < pass->in->vanished_count; i++)
@@ -61,7 +62,7 @@ static int gone_attempt(const struct pass *pass, int index)
     return -1;
 }
 
-/* -1 = none. An impossible number was written by hand: then the deletions that were seen count
+/* -1 = none. An impossible number was written by hand; then the observed deletions count
  * instead. */
 static int recorded_attempt(const struct pass *pass, int index)
 {
@@ -70,12 +71,12 @@ static int recorded_attempt(const struct pass *pass, int index)
 
     (void)snprintf(key, sizeof(key), "%d", index);
     attempt = fleet_int_map_get(&pass->before->attempts, key, none);
-    if (attempt <= RECONCILE_ATTEMPT_MAX)
+    if (attempt <= WORKER_NAME_ATTEMPT_MAX)
         return (int)attempt;
     return gone_attempt(pass, index) > none ? gone_attempt(pass, index) : (int)none;
 }
 
-/* It was looked for and does not exist: its number is still free. */
+/* It was looked up and does not exist: its number is still free. */
 static bool is_refused(const struct pass *pass, int index, int attempt)
 {
     for (size_t i = 0; i < pass->in->refused_count; i++)
@@ -201,8 +202,8 @@ static void fill_seat(struct pass *pass, const struct seat *seat, int index)
                    highest + 1);
 }
 
-/* The start time is written before the first pod is made. If there are pods and no start time, the
- * status was lost. */
+/* The start time is written before the first pod is made. So if there are pods without a start
+ * time, the status was lost. */
 static void note_start(struct pass *pass)
 {
     int64_t start = pass->out->create_count > 0 || pass->active > 0 ? pass->now : 0;

@@ -29,7 +29,7 @@ struct access_wait {
     void *user;
 };
 
-/* A token that was asked about. */
+/* A token that was reviewed, or is under review. */
 struct entry {
     struct access_review *review;
     bool is_used;                      /* false: a free place */
@@ -46,7 +46,7 @@ struct entry {
 struct access_review {
     struct access_review_options options;
     struct entry entries[ACCESS_ENTRIES_MAX];
-    double tokens, filled_ms; /* of the bucket of rule (3) */
+    double tokens, filled_ms; /* of the token bucket of rule (3) */
     double troubled_ms;       /* of the last on_trouble */
 };
 
@@ -128,7 +128,7 @@ static void on_authorized(void *user, const cJSON *object, const struct fleet_er
                                                                           : ACCESS_FORBIDDEN);
 }
 
-/* The user as the TokenReview names it; the SubjectAccessReview calls the name "user". */
+/* The user that the TokenReview returned; the SubjectAccessReview has it under the name "user". */
 static void copy_user(cJSON *spec, const cJSON *user)
 {
     static const char *const keys[][2] = {
@@ -191,7 +191,7 @@ static struct entry *find(struct access_review *review, const uint8_t digest[FLE
     return NULL;
 }
 
-/* Is `a` dropped before `b`? */
+/* Is `a` evicted before `b`? */
 static bool is_less_needed(const struct entry *a, const struct entry *b)
 {
     if (a->is_used != b->is_used)
@@ -214,7 +214,7 @@ static struct entry *find_place(struct access_review *review)
     return best;
 }
 
-/* Take one from the bucket of rule (3). */
+/* Take one token from the bucket of rule (3). */
 static bool take_from_bucket(struct access_review *review, double now_ms)
 {
     review->tokens =
@@ -236,7 +236,7 @@ static struct access_wait *new_wait(struct entry *entry, access_done *done, void
     return wait;
 }
 
-/* The token's entry, with a valid verdict or a review under way; NULL: too many reviews. */
+/* The token's entry, with a valid verdict or a review in progress; NULL: too many reviews. */
 static struct entry *look_up(struct access_review *review, const char *token)
 {
     double now_ms = kube_now_ms(review->options.io);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One record per object with its allowance, below it one per event. A timer writes the counts of
- * the series that have grown; it runs only while there are such.
+ * One record for each object, with its allowance; below it one for each event. A timer writes the
+ * counts of series that have grown. It runs only while there are such series.
  */
 #include "controller/machinery/event_recorder.h"
 
@@ -27,11 +27,11 @@ struct event {
     char *namespace_, *name; /* of the Event */
     char *about;             /* "namespace/name" of its object */
     int64_t count;           /* how often it happened */
-    int64_t written;         /* the count that the server has; 0: not even the first */
+    int64_t written;         /* the count that the server has; 0: not even the first event */
     int64_t last_wall_ms;
     double last_ms, written_ms;
     bool writing;
-    bool is_known, is_lost; /* the server has the Event; has lost it: create again */
+    bool is_known, is_lost; /* the server has the Event; the server has lost it: create it again */
     bool is_grown;          /* since it was written; counted in the recorder */
     struct event_recorder *recorder;
     struct kube_rest_call *call;
@@ -151,7 +151,7 @@ static void on_written(void *user, const cJSON *answer, const struct fleet_error
         event->is_lost = true; /* events live an hour */
     event->is_known = !event->is_lost;
     note_growth(event);
-    /* the object is gone, or its namespace is ending: not reported */
+    /* the object is gone, or its namespace is being deleted: not reported */
     if (err && !kube_is_not_found(err) && !kube_is_terminating(err) &&
         !kube_is_already_exists(err) && r->options.on_trouble)
         r->options.on_trouble(r->options.user, event->about, err);
@@ -166,6 +166,7 @@ static void write_event(struct event *event, enum kube_verb verb, const cJSON *b
         .namespace_ = event->namespace_,
         .name = verb == KUBE_CREATE ? NULL : event->name,
         .body = body,
+        .only_metadata = true,
     };
 
     event->writing = true;
@@ -195,7 +196,8 @@ static void on_series_time(void *user)
     plan_series(r);
 }
 
-/* Start the timer if there are counts to write. Its period is coarse, and it checks all series. */
+/* Start the timer if there are counts to write. Its period is coarse, and each time it checks all
+ * series. */
 static void plan_series(struct event_recorder *r)
 {
     if (!r->timer && r->grown > 0)
@@ -240,7 +242,7 @@ static struct object *find_object(struct event_recorder *r, const char *uid, dou
     return object;
 }
 
-/* Remove the series of an object that have ended or were lost. Their number is at most the
+/* Remove those series of an object that have ended or were lost. Their number is bounded by the
  * allowance. */
 static void forget_ended(struct object *object, double now_ms)
 {
@@ -257,7 +259,7 @@ static void forget_ended(struct object *object, double now_ms)
     }
 }
 
-/* "<object>.<16 digits>", as the API server's own events are called: unique, and short enough. */
+/* "<object>.<16 digits>", the form of the API server's own events: unique and short enough. */
 static char *event_name(struct event_recorder *r, const char *object)
 {
     struct fleet_strbuf name = {0};

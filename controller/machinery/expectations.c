@@ -13,7 +13,7 @@
 
 struct owner {
     struct fleet_map expected; /* "C name" or "D name" → itself */
-    double due_ms;             /* when the youngest entry is overdue, and so all are */
+    double due_ms;             /* when the youngest entry, and so every entry, is overdue */
 };
 
 struct expectations {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One reflector for each namespace, all with one store: one watch for each namespace, or one for
- * the cluster.
+ * One reflector for each namespace, or one for the cluster; all feed one store.
  */
 #include "controller/machinery/informer.h"
 
@@ -11,7 +10,7 @@
 #include "libfleet/base/assert.h"
 
 struct informer {
-    struct informer_options options; /* only its callbacks are used after the start */
+    struct informer_options options; /* after the start, only its callbacks are used */
     struct store *store;
     struct reflector **reflectors; /* [count] */
     size_t count, synced;

@@ -54,12 +54,12 @@ struct leader_election {
     char *namespace_, *name, *identity;
     enum state state;
 
-    struct kube_rest_call *call; /* GET or a write under way */
+    struct kube_rest_call *call; /* GET or a write in progress */
     struct kube_call *timer;     /* when to GET or renew next */
-    struct kube_call *deadline;  /* LEADING: when it is over without a renewal */
-    double writing_since_ms;     /* of the write under way */
+    struct kube_call *deadline;  /* LEADING: when leadership ends without a renewal */
+    double writing_since_ms;     /* of the write in progress */
     double sent_ms;              /* (1) */
-    bool uncertain;              /* a write failed: look before the next one */
+    bool uncertain;              /* a write failed: GET before the next one */
     int64_t epoch;
 
     cJSON *lease;       /* the Lease as last seen; NULL: absent */
@@ -97,7 +97,7 @@ static int64_t transitions(const cJSON *lease)
     return count;
 }
 
-/* The desired Lease: ours, renewed now. Members that others wrote stay. */
+/* The desired Lease: held by us, renewed now. Members that others wrote stay. */
 static cJSON *lease_build(const struct leader_election *e, bool acquire)
 {
     cJSON *lease = e->lease ? fleet_json_copy(e->lease) : fleet_json_new_object();
@@ -126,7 +126,7 @@ static cJSON *lease_build(const struct leader_election *e, bool acquire)
     return lease;
 }
 
-/* Note the Lease as the server has it now (NULL: it has none). */
+/* Remember the Lease that the server has now (NULL: none). */
 static void see(struct leader_election *e, const cJSON *lease)
 {
     const char *version = "", *holder = "";
@@ -142,13 +142,13 @@ static void see(struct leader_election *e, const cJSON *lease)
     e->lease = fleet_json_copy(lease);
 }
 
-/* Can the Lease be claimed: is it absent, released, or unchanged for its duration? */
+/* Can this replica claim the Lease: is it absent, released, or unchanged for its duration? */
 static bool is_free(const struct leader_election *e)
 {
     double duration_s = e->options.lease_duration_ms / 1000;
 
     if (!e->lease || !*e->holder || strcmp(e->holder, e->identity) == 0)
-        return true; /* it is ours: the answer of a claim was lost, (2) */
+        return true; /* it is ours: the answer to our claim was lost, (2) */
     (void)fleet_json_opt_number(e->lease, "spec.leaseDurationSeconds", &duration_s, NULL);
     return kube_now_ms(e->io) - e->changed_ms >= duration_s * 1000;
 }
@@ -196,7 +196,8 @@ static void write_taken(struct leader_election *e, const cJSON *lease)
         e->options.on_leading(e->options.user, e->epoch);
 }
 
-/* Has the deadline passed, although its timer has not fired? Then this process was stopped. */
+/* Has the deadline passed although its timer has not fired? Then this process was stopped
+ * meanwhile. */
 static bool has_run_out(const struct leader_election *e)
 {
     return e->state == LEADING && !leader_election_is_leader(e);
@@ -301,7 +302,7 @@ static void on_time(void *user)
         look(e, on_seen);
 }
 
-/* Jittered, so that replicas that start together do not claim together. */
+/* With jitter, so that replicas that start together do not claim together. */
 static void try_soon(struct leader_election *e)
 {
     double delay_ms = e->options.retry_ms * (e->state == LEADING ? 1 : 1 + kube_random(e->io) / 5);
@@ -376,7 +377,7 @@ static void give_back(struct leader_election *e)
     FLEET_AUTO_JSON cJSON *body = lease_build(e, false);
     cJSON *spec = cJSON_GetObjectItemCaseSensitive(body, "spec");
     struct kube_rest_request request = {
-        .verb = KUBE_UPDATE, /* with resourceVersion: succeeds only if it is still ours */
+        .verb = KUBE_UPDATE, /* with resourceVersion: succeeds only if the Lease is still ours */
         .resource = &kube_leases,
         .namespace_ = e->namespace_,
         .name = e->name,
@@ -390,7 +391,7 @@ static void give_back(struct leader_election *e)
     e->call = kube_rest_start(e->io, &request, on_given_back, e);
 }
 
-/* A cancelled renewal may have been carried out, so read what the server has now. */
+/* The server may have applied a cancelled renewal, so read the Lease again. */
 static void on_release_seen(void *user, const cJSON *lease, const struct fleet_error *err)
 {
     struct leader_election *e = user;

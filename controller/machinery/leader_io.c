@@ -2,7 +2,7 @@
 
 /*
  * A refused request ends like any other: its on_done runs in a later turn of the loop, so callers
- * have one path.
+ * need only one path.
  */
 #include "controller/machinery/leader_io.h"
 
@@ -13,7 +13,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/kube/api_error.h"
 
-/* A refused request whose callback is still due, because no callback runs inside send. */
+/* A refused request whose callback is pending, because send() itself calls no callback. */
 struct refusal {
     struct refusal *next, **previous;
     struct kube_call *timer; /* the caller's handle */
@@ -23,7 +23,7 @@ struct refusal {
 };
 
 struct leader_io {
-    struct kube_io io; /* first: what is given away */
+    struct kube_io io; /* first member: this is the handle that callers get */
     struct kube_io *inner;
     bool (*may_write)(void *user);
     void *user;

@@ -28,7 +28,7 @@ struct watched {
     struct manager *manager;
     struct informer_options options;   /* its strings are borrowed until manager_start() */
     struct informer *informer;         /* NULL before */
-    struct reflector_counts collected; /* the values that the metrics have already */
+    struct reflector_counts collected; /* the values already added to the metrics */
 };
 
 struct manager {
@@ -52,7 +52,7 @@ struct manager {
 
 static void pump(void *user);
 
-/* Set the timer to when the queue has a key, but not later than it was set. */
+/* Set the timer to the time when the queue has a key; never later than it is set already. */
 static void plan(struct manager *m)
 {
     double wake_ms = workqueue_wake_ms(m->queue), now_ms = kube_now_ms(m->io);
@@ -92,7 +92,7 @@ static void pump(void *user)
             break;
         metric_observe(m->queue_seconds, waited_ms / 1000);
         note_begin(m, key);
-        m->options.reconcile(m->options.user, key); /* the key may be finished already */
+        m->options.reconcile(m->options.user, key); /* the key may have been finished meanwhile */
     }
     metric_set(m->depth, (double)workqueue_length(m->queue));
     plan(m);
@@ -121,7 +121,7 @@ static void report_failure(const struct manager *m, const char *key, const struc
 void manager_done(struct manager *m, const char *key, const struct fleet_error *err,
                   double requeue_after_ms)
 {
-    FLEET_AUTO_FREE char *own = strdup(key); /* the queue's copy is freed below */
+    FLEET_AUTO_FREE char *own = strdup(key); /* the queue frees its own copy below */
     FLEET_AUTO_FREE double *begun = fleet_map_remove(&m->begun, key);
     double now_ms = kube_now_ms(m->io);
 
@@ -314,7 +314,7 @@ void manager_free(struct manager *m)
     free(m);
 }
 
-/* The store's changes go to the user of the informer's own options. */
+/* Pass changes of the store to the user of the informer's own options. */
 static void pass_change(void *user, const char *key, const void *before, const void *after)
 {
     const struct watched *w = user;

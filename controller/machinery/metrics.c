@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A metric has a map from its label values, as they will be printed, to a series. */
+/* A metric is a map from label values, in their printed form, to series. */
 #include "controller/machinery/metrics.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@
 #include "libfleet/base/map.h"
 #include "libfleet/base/memory.h"
 
-#define LABEL_VALUE_MAX 128 /* bytes; a longer value is cut */
+#define LABEL_VALUE_MAX 128 /* bytes; a longer value is truncated */
 
 enum metric_type {
     METRIC_COUNTER,
@@ -164,7 +164,7 @@ void metric_show(struct metric *metric, bool is_shown)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* A label value: '\', '"' and line ends escaped, cut at LABEL_VALUE_MAX. */
+/* A label value: '\', '"' and line ends escaped, truncated at LABEL_VALUE_MAX. */
 static void append_value(struct fleet_strbuf *out, const char *value)
 {
     for (size_t i = 0; value[i] && i < LABEL_VALUE_MAX; i++) {

@@ -24,7 +24,8 @@
 #define CHUNK_SIZE 16384
 
 struct connection {
-    struct probe_request request; /* first: probe_request_finish() finds the connection by it */
+    struct probe_request request; /* first member: probe_request_finish() finds the connection by
+                                   * it */
     uv_tcp_t tcp;
     uv_timer_t timer;
     uv_write_t handshake_write, write;
@@ -33,7 +34,7 @@ struct connection {
     struct tls_stream *tls; /* NULL = plain HTTP */
     char input[PROBE_REQUEST_MAX + 1];
     size_t input_size;
-    struct fleet_strbuf handshake, output; /* bytes being sent, or the next ones */
+    struct fleet_strbuf handshake, output; /* bytes that are being sent, and the next ones */
     bool has_begun;                        /* a byte has come */
     bool is_sending_handshake;
     bool head_only, waiting, answered, closing;
@@ -131,12 +132,13 @@ static void send_output(struct connection *c)
         connection_close(c);
 }
 
-/* The bytes of `plain`, as they go over the wire. */
+/* Append `plain` in the form in which it goes over the wire. */
 static void encrypt(struct connection *c, struct fleet_strbuf *plain)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf secret = {0};
 
-    (void)tls_stream_write(c->tls, plain->text, plain->length); /* fails: the client sees an end */
+    (void)tls_stream_write(c->tls, plain->text, plain->length); /* on failure, the client sees the
+                                                                 * end of the stream */
     tls_stream_end(c->tls);
     tls_stream_take(c->tls, &secret);
     fleet_strbuf_clear(plain);
@@ -171,8 +173,8 @@ static void refuse(struct connection *c, int status)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* The value of the header `name` among the lines of `head`, cut out of it; NULL if it has none
- * or two. */
+/* The value of the header `name` among the lines of `head`; cuts the text there. NULL if there is
+ * none, or two. */
 static const char *cut_header(char *head, const char *name, bool *out_repeated)
 {
     size_t length = strlen(name);
@@ -260,7 +262,8 @@ static void on_handshake_sent(uv_write_t *write, int status)
         send_handshake(c);
 }
 
-/* Send TLS records. One write at a time: the next one sends what has gathered meanwhile. */
+/* Send TLS records. Only one write is in flight; the next one sends the data collected
+ * meanwhile. */
 static void send_handshake(struct connection *c)
 {
     uv_buf_t buffer;
@@ -294,7 +297,7 @@ static bool is_http(const char *bytes, size_t size)
                          memcmp(bytes, "POST", 4) == 0);
 }
 
-/* A client that has ended the stream, or speaks no TLS: send the alert, if any, then close. */
+/* The client has ended the stream, or does not speak TLS: send the alert, if any, then close. */
 static void end_tls(struct connection *c)
 {
     tls_stream_take(c->tls, &c->output);
@@ -305,7 +308,7 @@ static void end_tls(struct connection *c)
         connection_close(c);
 }
 
-/* Decrypt into the connection's input, as far as there is room. False: the stream has ended. */
+/* Decrypt into the connection's input, as far as it has room. False: the stream has ended. */
 static bool decrypt(struct connection *c, const char *bytes, size_t size)
 {
     ssize_t count = 0;
@@ -366,7 +369,7 @@ static void on_time_up(uv_timer_t *timer)
     connection_close(timer->data);
 }
 
-/* The list begins with the newest. */
+/* The list begins with the newest connection. */
 static void close_oldest(struct probe_server *server)
 {
     struct connection *oldest = NULL;
@@ -415,7 +418,7 @@ static void on_connect(uv_stream_t *listener, int status)
 
 static int read_address(const char *address, int port, struct sockaddr_storage *out)
 {
-    if (!address) /* IPv6's any takes IPv4 too, where there is IPv6 */
+    if (!address) /* where IPv6 exists, its wildcard address also accepts IPv4 */
         return uv_ip6_addr("::", port, (struct sockaddr_in6 *)out);
     if (uv_ip4_addr(address, port, (struct sockaddr_in *)out) == 0)
         return 0;

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define STAT_FIELD_START 22 /* of /proc/self/stat, counted from 1; the name is the second */
+#define STAT_FIELD_START 22 /* in /proc/self/stat, counted from 1; the name is number two */
 
 void process_metrics_init(struct process_metrics *process, struct metrics *metrics)
 {
@@ -66,7 +66,7 @@ static void collect_files(struct process_metrics *process)
         metric_set(process->files_max, (double)limit.rlim_cur);
 }
 
-/* Seconds after the machine's start when this process began; -1 = cannot be read. */
+/* When this process began, in seconds after the machine's start; -1 = unreadable. */
 static double read_start(void)
 {
     char text[1024] = "", *field;
@@ -77,7 +77,8 @@ static double read_start(void)
         return -1;
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     (void)fclose(file);
-    field = strrchr(text, ')'); /* the end of the second; the name may hold anything */
+    field = strrchr(text, ')'); /* the end of the second field: the name may contain any
+                                 * character */
     for (int i = 2; field && i < STAT_FIELD_START; i++)
         field = strchr(field + 1, ' ');
     /* NOLINTNEXTLINE(cert-err34-c): a number of the kernel */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Doubling with jitter. Keys that failed together, because the API server was unreachable, are
- * retried at different times thanks to the jitter.
+ * Doubling delays with jitter. When the API server is unreachable, many keys fail at the same time;
+ * jitter spreads their retries.
  */
 #include "controller/machinery/ratelimiter.h"
 

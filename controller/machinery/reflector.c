@@ -35,8 +35,8 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
-#define UNREADABLE_MAX 3 /* number of unreadable events in a row after which all is listed again */
-/* pages that were too large or too late change by this factor */
+#define UNREADABLE_MAX 3 /* after so many unreadable events in a row, everything is listed again */
+/* the page size changes by this factor if a page was too large or too late */
 #define PAGE_STEP      4
 #define SHORT_WATCH_MS 1000.0 /* a watch that ends sooner, without an event, counts as a failure */
 
@@ -48,9 +48,10 @@ struct reflector {
 
     struct kube_rest_call *call; /* LISTING, WATCHING */
     struct kube_call *timer;     /* WAITING */
-    char *version;               /* to watch from; "": list */
-    char *token;                 /* of the next page; "": the first */
-    int page;                    /* items of a page; more after pages that came too late */
+    char *version;               /* the version to watch from; "": list */
+    char *token;                 /* token of the next page; "": the first page */
+    int page;                    /* number of items in a page; grows after pages that came too
+                                  * late */
     bool synced;
     bool progress; /* since the watch began */
     double watch_began_ms;
@@ -98,7 +99,7 @@ static void report_trouble(struct reflector *r, const struct fleet_error *err)
 
 /* ---- LISTING --------------------------------------------------------------------------------- */
 
-/* An object that cannot be decoded is logged and left out; the others are used. */
+/* An object that cannot be decoded is logged and skipped; the others are used. */
 static void set_object(struct reflector *r, const cJSON *object)
 {
     struct fleet_error err;
@@ -123,7 +124,7 @@ static void finish_list(struct reflector *r, const char *version)
 static void list_failed(struct reflector *r, const struct fleet_error *err)
 {
     if (kube_error_kind(err) ==
-        KUBE_ERROR_ANSWER_TOO_LARGE) /* objects are large: request fewer at once */
+        KUBE_ERROR_ANSWER_TOO_LARGE) /* the objects are large: request fewer at once */
         r->options.page = r->page = r->page > PAGE_STEP ? r->page / PAGE_STEP : 1;
     else if (kube_is_gone(err) && *r->token) /* the list took too long */
         r->page =
@@ -201,7 +202,8 @@ static void on_event(void *user, enum kube_watch_type type, const cJSON *object)
     r->failures = 0;
 }
 
-/* The version is too old, or an event behind it cannot be read, even if it is sent again. */
+/* The version is too old, or an event after it cannot be read, even if the server sends it
+ * again. */
 static bool spoils_version(const struct reflector *r, const struct fleet_error *err)
 {
     return kube_is_gone(err) || kube_is_invalid(err) || err->code == -EFBIG ||

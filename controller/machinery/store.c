@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * An entry is in the map by key and, for each index, in the list of those with its value; the map
- * of an index leads to the first of the list.
+ * An entry is in the map by key. For each index, it is also in the list of entries with the same
+ * value; the index's map points to the first of that list.
  */
 #include "controller/machinery/store.h"
 
@@ -24,9 +24,10 @@ struct store_entry {
     void *object;
     char *uid, *version;
     int source;
-    uint64_t epoch; /* number of the list that had it last */
+    uint64_t epoch; /* number of the last list that contained it */
     struct {
-        struct store_entry *next, *previous; /* with the same value; NULL: the last, the first */
+        struct store_entry *next, *previous; /* entries with the same value; NULL: at the end, at
+                                              * the beginning */
     } list[STORE_INDEX_MAX];
 };
 
@@ -214,7 +215,7 @@ void store_begin(struct store *store, int source)
     store->epoch[source]++;
 }
 
-/* Collect keys first, because removing changes the map, and callbacks may read it. */
+/* Collect the keys first: removing entries changes the map, and callbacks may read it. */
 void store_end(struct store *store, int source)
 {
     FLEET_AUTO_FREE struct store_entry **stale =

@@ -49,7 +49,7 @@ static int refuse(struct fleet_error *err, const char *what)
     return fleet_error(err, -EINVAL, "%s: %s", what, reason ? reason : "refused");
 }
 
-/* The first certificate is the server's own. */
+/* The first certificate belongs to the server. */
 static int use_chain(SSL_CTX *context, const char *pem, struct fleet_error *err)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);

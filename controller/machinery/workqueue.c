@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Each key has an item, found by a map. Items that are ready form a list, items that wait for their
- * time a binary heap; an item knows its place in both, so leaving either is cheap. An item that is
- * in neither and not being worked on is gone.
+ * A map finds the item of a key. Ready items form a list; delayed items form a binary heap. An item
+ * knows its place in both, so removing it from either is cheap. An item that is in neither, and not
+ * being processed, does not exist any more.
  */
 #include "controller/machinery/workqueue.h"
 
@@ -18,7 +18,7 @@
 #define NOT_DELAYED ((size_t)-1)
 
 struct item {
-    struct item *next; /* in the list of those ready */
+    struct item *next; /* in the list of ready items */
     char *key;
     bool ready;      /* in that list */
     bool working;    /* out */
@@ -26,7 +26,8 @@ struct item {
     size_t heap_at;  /* NOT_DELAYED: not in the heap */
     double due_ms;   /* in the heap */
     double since_ms; /* ready, or added again while being processed */
-    double order;    /* of two keys that are due at the same time, the smaller order comes first */
+    double order;    /* of two keys that are due at the same time, the one with the smaller order is
+                      * first */
 };
 
 struct workqueue {
@@ -75,7 +76,7 @@ static void heap_place(struct workqueue *queue, size_t at, struct item *item)
     item->heap_at = at;
 }
 
-/* Let the item at `at` rise or sink to where it belongs. */
+/* Move the item at `at` up or down to its correct place. */
 static void heap_settle(struct workqueue *queue, size_t at)
 {
     struct item *item = queue->heap[at];

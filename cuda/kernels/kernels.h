@@ -424,6 +424,12 @@ cudaError_t fleet_cuda_narrow(cudaStream_t stream, uint16_t *halves, const float
 cudaError_t fleet_cuda_widen(cudaStream_t stream, float *to, const uint16_t *halves, float scale,
                              int64_t count);
 
+/* ---- store.cu -------------------------------------------------------------------------------- */
+
+/* to[0 … bytes) = from[…], which is the host's and is read before the function returns. `bytes` is
+ * a multiple of 8. */
+cudaError_t fleet_cuda_store(cudaStream_t stream, void *to, const void *from, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Defaults that depend on other fields. Defaults that do not are in the tables of
- * fleetjob_fields.c.
+ * Defaults that depend on other fields. All other defaults are in the tables of fleetjob_fields.c.
  */
 #include "libfleet/api/defaults.h"
 
@@ -23,7 +22,7 @@ static bool is_gpu(const char *resource)
     return length > 4 && strcmp(resource + length - 4, "/gpu") == 0;
 }
 
-/* A quantity of devices is a whole number, as text or not. */
+/* A quantity of devices is a whole number, as text or as a number. */
 static int64_t whole_number(const cJSON *quantity)
 {
     int64_t value = 0;
@@ -67,8 +66,8 @@ void defaults_apply(struct fleetjob *job)
     if (!job->metadata.namespace_) {
         job->metadata.namespace_ = fleet_dup_text("default");
     }
-    /* A bound that the user gives moves the other one, so that an error names the field that was
-     * written. */
+    /* If the user sets only one bound, the other one follows, so that an error names the field that
+     * the user wrote. */
     worker->max_given = worker->max_replicas != 0;
     if (worker->min_replicas == 0)
         worker->min_replicas = worker->max_replicas > 0 && worker->max_replicas < worker->replicas

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A strategy in text format can be YAML too ("amp: true"), so it is read as YAML first, and as text
- * format if that fails. If both fail, the errors are those of the form that the text looks like.
+ * A strategy in text format may also be valid YAML ("amp: true"). So the text is read as YAML
+ * first, and as text format if that fails. If both fail, the errors are those of the form that the
+ * text resembles.
  */
 #include "libfleet/api/document.h"
 
@@ -44,7 +45,7 @@ static bool looks_like_job(const char *text, size_t size)
            contains(text, size, "\nkind:") || contains(text, size, "\"kind\"");
 }
 
-/* The first character that is no blank; a space if there is none. */
+/* The first character that is not blank; a space if there is none. */
 static char first_character(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
@@ -54,8 +55,8 @@ static char first_character(const char *text, size_t size)
 }
 
 /*
- * Both readers refuse: which error helps more? A text format never starts with a bracket, a dash or
- * a percent sign, and rarely ends a line with a colon, as the mappings of YAML do.
+ * Both readers have failed: which error is more helpful? A text format never starts with a bracket,
+ * a dash or a percent sign, and rarely ends a line with a colon, as the mappings of YAML do.
  */
 static bool looks_like_yaml(const char *text, size_t size)
 {
@@ -67,7 +68,7 @@ static bool looks_like_yaml(const char *text, size_t size)
     return size > 0 && text[size - 1] == ':';
 }
 
-/* Try the text format; true if *out was filled. *err says why not. */
+/* Try the text format; true if *out was filled. Otherwise *err has the reason. */
 static bool read_text(const char *name, const char *text, size_t size, struct document *out,
                       struct fleet_error *err)
 {
@@ -86,7 +87,7 @@ static bool read_text(const char *name, const char *text, size_t size, struct do
     return true;
 }
 
-/* Is a key no name? YAML reads "amp_configs { k: 1 }" as a value behind one long key. */
+/* Is a key not a name? YAML reads "amp_configs { k: 1 }" as a value after one long key. */
 static bool has_odd_key(const cJSON *json)
 {
     const cJSON *item;
@@ -125,7 +126,7 @@ static int read_strategy(const char *name, const char *text, size_t size, struct
 }
 
 /*
- * "strategy: {…}" and nothing else, as the reference pages print it, is a strategy without a job.
+ * A file with only "strategy: {…}", as on the reference pages, is a strategy without a job.
  */
 static void unwrap_strategy(cJSON **json)
 {
@@ -145,7 +146,7 @@ static bool is_fleetjob(const cJSON *json)
     return kind && strcmp(kind, WELLKNOWN_KIND) == 0;
 }
 
-/* The index of the wanted document: among several, the FleetJob with that number. */
+/* The index of the wanted document: if there are several, the FleetJob with that number. */
 static int find_number(const cJSON *documents, int number, struct fleet_error *err)
 {
     int count = cJSON_GetArraySize(documents), jobs = 0, at = 0;
@@ -279,7 +280,7 @@ static int decode(const char *name, const char *text, size_t size, struct docume
     return fleetjob_decode(out->json, &out->job, errors);
 }
 
-/* The text is neither an object nor the text format: report the error of the likelier one. */
+/* The text is neither an object nor the text format: report the error of the more likely one. */
 static void refuse_text(const char *name, const char *text, size_t size, const cJSON *json,
                         const struct fleet_error *yaml, const struct fleet_error *prototxt,
                         struct fleet_errors *errors)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Decoding a FleetJob by its tables. Two blocks have decoders of their own: strategy and training.
+ * Decodes a FleetJob by its tables. Two blocks have decoders of their own: strategy and training.
  */
 #include "libfleet/api/fleetjob.h"
 
@@ -54,7 +54,7 @@ static void check_keys(const cJSON *json, struct fleet_errors *errors)
     }
 }
 
-/* A strategy has two forms. A job may give one of them, or both if they are equal. */
+/* A strategy has two forms. A job may give either one, or both if they are equal. */
 static void decode_strategy(struct fleetjob_spec *spec, struct fleet_errors *errors)
 {
     STRATEGY_AUTO struct strategy text = {0};
@@ -89,7 +89,7 @@ static void decode_spec(const cJSON *json, struct fleetjob_spec *spec, struct fl
         (void)training_config_read(spec->training_json, "spec.training", &spec->training, errors);
 }
 
-/* The strategy's values are checked one by one, even if another part of the job is wrong. */
+/* Check the strategy's values one by one, even if another part of the job is wrong. */
 static void check_values(const struct fleetjob_spec *spec, struct fleet_errors *errors)
 {
     (void)strategy_check_values(

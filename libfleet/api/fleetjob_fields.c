@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The table of `metadata` and `spec`: every field once, with its range, default and words. What a
- * table cannot say (fields that must fit together) is in validation.c, defaults that depend on
- * other fields in defaults.c.
+ * The table of `metadata` and `spec`: each field once, with its range, default and description.
+ * Rules that a table cannot express (fields that must fit together) are in validation.c; defaults
+ * that depend on other fields are in defaults.c.
  */
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/fleetjob_tables.h"

@@ -57,6 +57,24 @@ static const char *partition(const struct fleetjob_spec *spec, const struct stra
                : "only `fleetjob plan` reads it until sharding runs";
 }
 
+static const char *only_explained(bool is_set, const struct strategy *s)
+{
+    return !is_set       ? NULL
+           : s->pipeline ? "only `fleetjob plan` reads it until pipelines run"
+                         : "pipeline is off";
+}
+
+static const char *pipeline_schedule(const struct fleetjob_spec *spec, const struct strategy *s)
+{
+    return only_explained(spec->strategy_options.pipeline_schedule != STRATEGY_SCHEDULE_STRATEGY,
+                          s);
+}
+
+static const char *pipeline_chunks(const struct fleetjob_spec *spec, const struct strategy *s)
+{
+    return only_explained(spec->strategy_options.pipeline_chunks > 1, s);
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 static const char *deterministic(const struct fleetjob_spec *spec, const struct strategy *s)
@@ -134,6 +152,8 @@ static const struct {
     {"spec.strategyOptions.adacommFormula", adacomm_formula},
     {"spec.strategyOptions.dgcSelect", dgc_select},
     {"spec.strategyOptions.partition", partition},
+    {"spec.strategyOptions.pipelineSchedule", pipeline_schedule},
+    {"spec.strategyOptions.pipelineChunks", pipeline_chunks},
     {"spec.training.deterministic", deterministic},
     {"spec.training.optimizer.nesterov", nesterov},
     {"spec.training.optimizer.weightDecayOn", weight_decay_on},

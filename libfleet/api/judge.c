@@ -12,7 +12,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 
-/* Could all of these be read? The list ends with NULL. */
+/* Could all of these fields be read? The list ends with NULL. */
 static bool knows(const struct fleetjob *job, const char *const *fields)
 {
     for (; *fields; fields++)
@@ -21,7 +21,7 @@ static bool knows(const struct fleetjob *job, const char *const *fields)
     return true;
 }
 
-/* Fields that the passes read, or that name the program's tensors. */
+/* Fields that the passes read, or that determine the names of the program's tensors. */
 static const char *const program_fields[] = {"spec.training.model.preset",
                                              "spec.training.model.name",
                                              "spec.training.model.layers",
@@ -61,8 +61,8 @@ static void use_sizes_that_fit(struct training_model *model)
 }
 
 /*
- * Build the program only to find its errors, although other numbers of the job are wrong: with a
- * batch and steps that are always valid, and with other model sizes if the job's are wrong.
+ * Build the program only to find its errors while other numbers of the job are wrong: with a batch
+ * and steps that are always valid, and with other model sizes if the job's are wrong.
  */
 static void try_program(const struct plan_request *request, bool has_sizes,
                         struct fleet_errors *errors)
@@ -135,8 +135,8 @@ static struct plan_request make_request(const struct fleetjob *job,
     return request;
 }
 
-/* The plan, or the checks that do not need it. If a setting cannot run, it is not also reported for
- * the wrong optimizer. */
+/* Make the plan, or only the checks that do not need it. If a setting cannot run, do not report it
+ * for the wrong optimizer as well. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
                      struct plan *out, struct fleet_errors *errors)
 {

@@ -13,17 +13,17 @@
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/training/training.h"
 
-#define PLACES_MAX 3 /* a name that more blocks have, as "name", is no hint */
+#define PLACES_MAX 3 /* a name in more blocks than this, such as "name", gives no hint */
 
 /* The places of one name. */
 struct search {
     const char *name, *path;   /* as the user wrote them; the path ends with the name */
     struct fleet_strbuf found; /* "a" or "b" */
     int count;
-    bool is_here; /* the block itself has it, with another spelling */
+    bool is_here; /* the block itself has it, in another spelling */
 };
 
-/* Is the user's field a member of that block? Indices of list items are ignored. */
+/* Is the user's field a member of that block? Ignores indices of list items. */
 static bool is_in_block(const char *path, const char *block)
 {
     while (*block && *path == *block) {

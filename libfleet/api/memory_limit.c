@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Compare the memory that the plan says a worker needs with the limit of its pod. A refusal here
- * costs a line of text. Otherwise the container is killed for its memory at step 3, and each
- * restart ends in the same way.
+ * Compares the memory that a worker needs according to the plan with the limit of its pod. A
+ * refusal here costs one line of text. Otherwise the kernel kills the container at step 3 for lack
+ * of memory, and again after each restart.
  */
 #include "libfleet/api/memory_limit.h"
 

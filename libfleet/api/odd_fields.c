@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One function for each subject; the list at the end names them all. An update is a step, unless
- * gradients are merged. */
+/* One function for each subject; the list at the end has all of them. Unless gradients are merged,
+ * an update is a step. */
 #include "libfleet/api/odd_fields.h"
 
 #include <inttypes.h>
@@ -100,7 +100,7 @@ static void warn_of_rising(const struct odd *o)
 
 /* ---- what happens every so often ------------------------------------------------------------- */
 
-/* Legal: it then happens only at the end. */
+/* Allowed: it then happens only at the end. */
 static void warn_of_rare(const struct odd *o)
 {
     const struct {
@@ -170,7 +170,7 @@ static void warn_of_unread_data(const struct odd *o)
                          data->path);
 }
 
-/* "nvidia.com/gpu": a name that ends so. */
+/* A resource name that ends in this, as in "nvidia.com/gpu". */
 static bool is_gpu(const char *resource)
 {
     size_t length = strlen(resource);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One check a function; validation_check() at the end lists them in the order of the resource. Here
- * are the checks of metadata and of paths.
+ * One function for each check; validation_check() at the end lists them in the order of the
+ * resource. This file has the checks of metadata and of paths.
  */
 #include <errno.h>
 #include <string.h>
@@ -87,7 +87,7 @@ static bool climbs(const char *path)
     return false;
 }
 
-/* The deepest volume that holds the path, or NULL. */
+/* The deepest volume that contains the path, or NULL. */
 static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *worker,
                                                const char *path)
 {
@@ -102,8 +102,8 @@ static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *wor
     return best;
 }
 
-/* Why the text is no path: it has something that a shell or a library would expand. NULL if it is
- * one. */
+/* Why the text is not a path: it contains something that a shell or a library would expand. NULL if
+ * it is a path. */
 static const char *why_no_path(const char *text)
 {
     if (strstr(text, "://"))
@@ -166,7 +166,7 @@ static void check_paths(const struct validation *c)
 
     if (!c->job->spec.has_training || !validation_can_read(c, "spec.training"))
         return;
-    /* The visitor only reads, so the job stays as it is. */
+    /* The visitor only reads, so the job does not change. */
     fleet_object_paths(&training_type, (void *)training, "spec.training", check_path, (void *)c);
     if (training->has_checkpoint && validation_knows(c, "spec.training.checkpoint.path"))
         check_written(c, "spec.training.checkpoint.path", training->checkpoint.path);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * spec.autoParallel beside the rest of the job. Its keys by themselves are checked by
- * libfleet/autoparallel/context.h; here, what the job trains is known, too: the optimizer of
- * enable_parallel_optimizer in data_parallel, the inputs of dataset_strategy.
+ * Checks spec.autoParallel against the rest of the job. libfleet/autoparallel/context.h checks its
+ * keys by themselves. This file also knows what the job trains: the optimizer for
+ * enable_parallel_optimizer in data_parallel, and the inputs for dataset_strategy.
  */
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void check_optimizer(const struct validation *c)
                      training_optimizer_text(name));
 }
 
-/* The inputs of a model: samples, then what is to be said of them (models/model.h). */
+/* The inputs of a model: samples, then their labels (models/model.h). */
 static void list_inputs(const struct training_config *training, struct dataset_input out[INPUTS])
 {
     int64_t batch = training->global_batch_size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Checks of the strategy at each size that the job may have, of batches and samples, and of
+ * Checks the strategy at each size that the job may have, batches and samples, and
  * spec.autoParallel.
  */
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static int64_t nominal_world(const struct validation *c)
 }
 
 /*
- * The number of ranks that share the batch: the data axis times the sharding axis. 0 = not known,
+ * The number of ranks that share the batch: the data axis times the sharding axis. 0 = unknown,
  * because the degrees fit no grid or could not be read.
  */
 static int64_t data_parallel_degree(const struct validation *c, int64_t world)
@@ -90,7 +90,7 @@ static void check_pipeline(const struct validation *c, int64_t degree)
                          training->global_batch_size, training->micro_batch_size, degree, name);
 }
 
-/* 1, the least, where it is not known. */
+/* If the value is unknown, 1, the minimum. */
 static int64_t merge_steps(const struct validation *c)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
@@ -116,7 +116,7 @@ static void check_size(const struct validation *c, int64_t world, const char *fi
         check_pipeline(c, surroundings.world_size);
 }
 
-/* An elastic job at its largest size must have work for each worker, too. */
+/* An elastic job must have work for each worker at its largest size, too. */
 static void check_largest(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -145,7 +145,8 @@ static void refuse_size(const struct validation *c, const struct fleet_errors *r
                      refused->items[0].message, worker->min_replicas, worker->max_replicas);
 }
 
-/* An elastic job trains with any number of workers between its bounds: degrees must fit each. */
+/* An elastic job trains with any number of workers between its bounds: the degrees must fit each of
+ * them. */
 static void check_each_size(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -164,7 +165,7 @@ static void check_each_size(const struct validation *c)
     fleet_errors_release(&refused);
 }
 
-/* The strategy's `elastic` needs a resource that is elastic, too. */
+/* If the strategy has `elastic`, the resource must be elastic, too. */
 static void check_elastic(const struct validation *c)
 {
     const struct fleetjob_spec *spec = &c->job->spec;
@@ -235,7 +236,7 @@ static void check_batches(const struct validation *c)
 /* The images of the image loaders: 3 planes of 32 × 32. */
 #define IMAGE_VALUES 3072
 
-/* resnet and the text models are judged with the block itself (training.h). */
+/* resnet and the text models are checked with the block itself (training.h). */
 static void check_samples(const struct validation *c)
 {
     const struct training_config *training = &c->job->spec.training;

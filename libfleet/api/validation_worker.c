@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Checks of spec.worker: replicas, volumes, the template, and whether there is something to run. */
+/* Checks spec.worker: replicas, volumes, the template, and whether there is a program to run. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/topology.h"
 
-/* A bound that is not given follows the others, so the error names only the given ones. */
+/* A bound that is not set follows the others, so the error names only the bounds that are set. */
 static void refuse_replicas(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;

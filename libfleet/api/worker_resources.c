@@ -12,9 +12,9 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
-#define SCALE 1000 /* thousandths, so that CPUs can be compared */
+#define SCALE 1000 /* in thousandths, so that CPUs can be compared */
 
-/* A quantity as a number or a text; its value in thousandths. */
+/* Read a quantity, a number or a text, in thousandths. */
 static int parse(const cJSON *item, int64_t *out, struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -26,7 +26,7 @@ static int parse(const cJSON *item, int64_t *out, struct fleet_error *err)
     return kube_quantity_parse(fleet_strbuf_text(&text), SCALE, out, err);
 }
 
-/* Check each value below `path` ("….limits"); none may be above its value in `most`, which may be
+/* Check each value below `path` ("….limits"); none may exceed its value in `most`, which may be
  * NULL. */
 static void check_amounts(const cJSON *amounts, const cJSON *most, const char *path,
                           struct fleet_errors *errors)
@@ -54,7 +54,7 @@ static void check_amounts(const cJSON *amounts, const cJSON *most, const char *p
     }
 }
 
-/* "cpu: 2" without "limits:" before it. */
+/* "cpu: 2" without "limits:" in front of it. */
 static void refuse_unknown(const cJSON *resources, const char *path, struct fleet_errors *errors)
 {
     static const char *const known[] = {"limits", "requests", "claims"};

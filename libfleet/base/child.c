@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The child reports through a close-on-exec pipe how its exec ended: end of file means success, an
- * errno means failure. Between fork and exec the child only makes system calls.
+ * The child reports the result of its exec through a close-on-exec pipe: end of file means success,
+ * an errno means failure. Between fork and exec, the child only makes system calls.
  */
 #include "libfleet/base/child.h"
 
@@ -16,7 +16,7 @@
 
 #include "libfleet/base/assert.h"
 
-/* A copy above all numbers that the child will use; closed by exec. */
+/* A copy with a number above all numbers that the child will use; closed by exec. */
 static int move_away(int fd, int least)
 {
     return fcntl(fd, F_DUPFD_CLOEXEC, least);
@@ -93,7 +93,7 @@ int fleet_child_start(const struct fleet_child *child, pid_t *out_pid)
         run_child(child, parent, failed[1]);
     number = pid < 0 ? errno : 0;
     if (pid > 0 && !child->is_session)
-        (void)setpgid(pid, pid); /* the child does it, too: whichever is first */
+        (void)setpgid(pid, pid); /* the child also does it; either may be first */
     (void)close(failed[1]);
     if (pid > 0)
         number = read_errno(failed[0]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * RFC 3339 is read by hand and written with gmtime_r. The C library's parsers depend on locale and
- * time zone, and Kubernetes writes one fixed form.
+ * RFC 3339 is parsed by hand and written with gmtime_r. The C library's parsers depend on locale
+ * and time zone, and Kubernetes writes one fixed form.
  */
 #include "libfleet/base/clock.h"
 
@@ -49,7 +49,7 @@ void fleet_rfc3339_format(int64_t wall_ms, char out[FLEET_RFC3339_SIZE])
         (void)snprintf(out + used, FLEET_RFC3339_SIZE - used, "Z");
 }
 
-/* `count` decimal digits at *p, which moves past them; -1 if there are fewer. */
+/* Read `count` decimal digits at *p and advance *p; -1 if there are fewer. */
 static int take_digits(const char **p, int count)
 {
     int value = 0;
@@ -70,7 +70,7 @@ static bool take_char(const char **p, char c)
     return true;
 }
 
-/* The fraction after '.', in milliseconds; -1 if it has no digit or more than nine. */
+/* The fraction after '.', in milliseconds; -1 if it has no digit, or more than nine. */
 static int take_fraction_ms(const char **p)
 {
     int ms = 0, digits = 0;
@@ -85,7 +85,7 @@ static int take_fraction_ms(const char **p)
     return ms;
 }
 
-/* "Z" or "±hh:mm" as minutes east of UTC into *out; false if it is neither. */
+/* Convert "Z" or "±hh:mm" to minutes east of UTC; false if it is neither. */
 static bool take_zone(const char **p, int *out)
 {
     int sign, hours, minutes;

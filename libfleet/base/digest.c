@@ -10,7 +10,7 @@
 
 #include "libfleet/base/assert.h"
 
-/* struct fleet_sha256 is OpenSSL's EVP_MD_CTX under a name of our own. */
+/* struct fleet_sha256 is OpenSSL's EVP_MD_CTX under our own name. */
 static EVP_MD_CTX *context_of(struct fleet_sha256 *sha)
 {
     return (EVP_MD_CTX *)sha;

@@ -149,7 +149,7 @@ void fleet_errors_drop(struct fleet_errors *errors, const char *path, const char
     size_t kept = 0, count = kept_count(errors);
 
     if (errors->count > FLEET_ERRORS_MAX)
-        return; /* errors beyond the limit are only counted, so the list is kept as it is */
+        return; /* errors beyond the limit are only counted, so the list does not change */
     for (size_t i = 0; i < count; i++) {
         if (strcmp(errors->items[i].path, path) != 0 ||
             strncmp(errors->items[i].message, front, strlen(front)) != 0) {
@@ -162,7 +162,7 @@ void fleet_errors_drop(struct fleet_errors *errors, const char *path, const char
     errors->count = kept;
 }
 
-/* `inner` is `outer` or lies in it. */
+/* `inner` is `outer`, or lies within it. */
 static bool lies_in(const char *inner, const char *outer)
 {
     size_t length = strlen(outer);
@@ -238,7 +238,7 @@ static size_t smallest(size_t a, size_t b, size_t c)
     return least < c ? least : c;
 }
 
-/* Optimal string alignment distance, three rows of the table at a time. */
+/* Optimal string alignment distance, keeping three rows of the table. */
 static size_t distance(const char *a, size_t a_count, const char *b, size_t b_count)
 {
     size_t rows[3][WORD_MAX + 1];

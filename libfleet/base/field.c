@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Functions that look things up in the tables, for decoders, encoders and generators; and the small
- * maps inside objects.
+ * Lookups in the tables, for decoders, encoders and generators; and the small maps inside objects.
  */
 #include "libfleet/base/field.h"
 
@@ -68,7 +67,7 @@ size_t fleet_field_count_max(const struct fleet_field *field)
                : FLEET_FIELD_STRING_MAX;
 }
 
-/* Where the count of a list is. */
+/* The address of a list's count. */
 static void *list_count(const struct fleet_field *field, void *member)
 {
     return (char *)member + (field->flags & FLEET_INLINE

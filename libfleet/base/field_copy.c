@@ -33,7 +33,7 @@ static void *own_items(const void *items, size_t count, size_t size)
 
 static void own_object(const struct fleet_object *type, void *object);
 
-/* Its pointers are shared with another object: give this one its own copies. */
+/* Its pointers are shared with another object: give it its own copies. */
 static void own_item(const struct fleet_field *field, enum fleet_field_kind kind, void *item)
 {
     cJSON **json = item;
@@ -236,7 +236,7 @@ void fleet_object_release(const struct fleet_object *type, void *object)
 /* ---- paths ----------------------------------------------------------------------------------- */
 
 struct path_walk {
-    struct fleet_strbuf name; /* of the field that is being looked at */
+    struct fleet_strbuf name; /* of the field that is being visited */
     void (*visit)(void *context, const char *name, char **value);
     void *context;
 };

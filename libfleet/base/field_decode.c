@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Lists, maps and objects by their tables. The discriminator of an object is read first, because it
- * decides which other fields are legal, wherever they are in the input.
+ * Decodes lists, maps and objects by their tables. The discriminator of an object is read first,
+ * wherever it is in the input, because it decides which other fields are allowed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
-#define CANDIDATE_MAX   128 /* keys of one object, for "did you mean" */
-#define SHOWN_FIELD_MAX 16  /* names of fields in one message */
+#define CANDIDATE_MAX   128 /* number of keys of one object, for "did you mean" */
+#define SHOWN_FIELD_MAX 16  /* number of field names in one message */
 
 static bool is_absent(const cJSON *json)
 {
@@ -28,7 +28,7 @@ static bool is_absent(const cJSON *json)
 static void decode_object(const struct fleet_object *type, const cJSON *json, char *out,
                           const struct fleet_place *place, struct fleet_errors *errors);
 
-/* Decode a scalar or an object into `out`; it may be a member or a list element. */
+/* Decode a scalar or an object into `out`, a member or a list element. */
 static void decode_item(const struct fleet_field *field, enum fleet_field_kind kind,
                         const cJSON *json, void *out, const struct fleet_place *place,
                         struct fleet_errors *errors)
@@ -79,8 +79,8 @@ static void decode_list(const struct fleet_field *field, const cJSON *json, void
 }
 
 /*
- * Zeroed items of `size` bytes, one for each entry of a map. NULL if there is none to read: the
- * value is no object (an error that says `wanted`), has too many entries, or is empty.
+ * Allocate zeroed items of `size` bytes, one for each entry of a map. NULL if there is nothing to
+ * read: the value is not an object (the error names `wanted`), has too many entries, or is empty.
  */
 static void *begin_map(const struct fleet_field *field, const cJSON *json, const char *wanted,
                        size_t size, const struct fleet_place *place, struct fleet_errors *errors)
@@ -154,7 +154,7 @@ static void decode_member(const struct fleet_field *field, const cJSON *json, vo
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-/* The value of a field that is not given. */
+/* The value of an absent field. */
 static void set_absent(const struct fleet_field *field, void *member)
 {
     if (field->default_text) {
@@ -176,8 +176,8 @@ static void set_absent(const struct fleet_field *field, void *member)
     }
 }
 
-/* The choice of the discriminator as a bit. All bits if it cannot be read: then its own error is
- * the only one. */
+/* The value of the discriminator as a bit. All bits if it cannot be read: then its own error is the
+ * only one. */
 static uint32_t read_discriminator(const struct fleet_object *type, const cJSON *json, char *out)
 {
     const struct fleet_field *field;
@@ -196,7 +196,7 @@ static uint32_t read_discriminator(const struct fleet_object *type, const cJSON 
     return choice < 0 ? UINT32_MAX : UINT32_C(1) << choice;
 }
 
-/* The names of the fields, "a, b, c", if they are few. */
+/* The names of the fields, "a, b, c", if there are few. */
 static void append_fields(const struct fleet_object *type, uint32_t mask, struct fleet_strbuf *out)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
@@ -248,7 +248,7 @@ static void append_block(const struct fleet_object *type, const char *word,
             fleet_strbuf_appendf(out, "; write {%s: %.*s}", f->name, FLEET_SHOWN_MAX, word);
 }
 
-/* The value is not the object that is wanted. */
+/* The value is not an object, as it should be. */
 static void refuse_block(const struct fleet_object *type, const cJSON *json,
                          const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -267,7 +267,7 @@ static void refuse_block(const struct fleet_object *type, const cJSON *json,
     fleet_field_refuse_value(errors, place, json, wanted.text);
 }
 
-/* A key that is legal only with another choice of the discriminator. */
+/* A key that is allowed only with another value of the discriminator. */
 static void refuse_foreign(const struct fleet_object *type, uint32_t mask,
                            const struct fleet_field *field, const struct fleet_place *place,
                            struct fleet_errors *errors)
@@ -297,7 +297,7 @@ static void decode_field(const struct fleet_field *field, const cJSON *item, cha
     if (!is_absent(item)) {
         if (field->presence)
             *(bool *)(out + field->presence - 1) = true;
-        /* A field that can be unset holds its unset value until a good one is read. */
+        /* An optional field keeps its unset value until a good one is read. */
         if (field->kind == FLEET_FIELD_INT || field->kind == FLEET_FIELD_INT32 ||
             field->kind == FLEET_FIELD_NUMBER || field->kind == FLEET_FIELD_INT_OR_CHOICE)
             set_absent(field, out + field->offset);
@@ -314,7 +314,7 @@ static void decode_field(const struct fleet_field *field, const cJSON *item, cha
     }
 }
 
-/* If the choice is wrong, the missing fields are not known. */
+/* If the discriminator is wrong, the missing fields are unknown. */
 static bool is_owed(const struct fleet_field *field, uint32_t mask)
 {
     return field->only == 0 || mask != UINT32_MAX;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A decoded object as JSON text. Only the text is allocated, so a caller that keeps its buffer
+ * Encodes an object as JSON text. Only the text is allocated, so a caller that reuses its buffer
  * writes without allocating.
  */
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Valid UTF-8 of at most `max` bytes, cut at a character. */
+/* Valid UTF-8 of at most `max` bytes, cut between two characters. */
 static void append_cut(struct fleet_strbuf *out, const char *text, size_t max, bool from_front)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf clean = {0};
@@ -91,7 +91,7 @@ static void append_hex(struct fleet_strbuf *out, const uint8_t *bytes, size_t si
     fleet_strbuf_append_char(out, '"');
 }
 
-/* EVP_EncodeBlock() writes a NUL behind the digits. */
+/* EVP_EncodeBlock() writes a NUL after the digits. */
 static void append_base64(struct fleet_strbuf *out, const struct fleet_any_list *bytes)
 {
     size_t length = (bytes->count + 2) / 3 * 4;
@@ -211,7 +211,7 @@ static void append_int_map(struct fleet_strbuf *out, const struct fleet_int_map 
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-/* Is the field set, so that it is written? */
+/* Is the field set, and so written? */
 static bool has_value(const struct fleet_field *field, const void *in)
 {
     bool always = field->default_text || field->presence || field->flags & FLEET_REQUIRED;

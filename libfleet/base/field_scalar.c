@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One scalar by its row of the table: a function for each kind, and one `switch`. Each error says
- * what is allowed and which value was found.
+ * Decodes one scalar by its row of the table: one function for each kind, and one `switch`. Each
+ * error names the allowed values and the value found.
  */
 #include <errno.h>
 #include <limits.h>
@@ -66,7 +66,7 @@ void fleet_field_refuse_unknown(struct fleet_errors *errors, const struct fleet_
     fleet_errors_add_unknown(errors, fleet_strbuf_text(&path), "%s", message.text);
 }
 
-/* The value as JSON, cut to FLEET_SHOWN_MAX bytes. */
+/* The value as JSON, truncated to FLEET_SHOWN_MAX bytes. */
 static void append_shown(struct fleet_strbuf *out, const cJSON *json)
 {
     FLEET_AUTO_FREE char *text = NULL;
@@ -112,7 +112,7 @@ static bool check_bounds(const struct fleet_field *field, const cJSON *json,
     return false;
 }
 
-/* The value is no number of that kind; the error also says the bounds. */
+/* The value is not a number of that kind; the error also names the bounds. */
 static void refuse_number(const struct fleet_field *field, const char *kind, const cJSON *json,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -161,8 +161,8 @@ static void decode_number(const struct fleet_field *field, const cJSON *json, do
         *out = json->valuedouble;
 }
 
-/* Compiled once, for all threads: the patterns are those of the tables, and compiling takes longer
- * than all else about a value. */
+/* Compiled once for all threads: the patterns come from the tables, and compiling one takes longer
+ * than every other check of a value. */
 static const regex_t *compile(const char *pattern)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -194,7 +194,7 @@ static bool matches(const char *pattern, const char *text)
 static const char *check_text(const struct fleet_field *field, const cJSON *json,
                               const struct fleet_place *place, struct fleet_errors *errors)
 {
-    bool is_item = field->kind == FLEET_FIELD_LIST; /* whose count_max is of elements */
+    bool is_item = field->kind == FLEET_FIELD_LIST; /* its count_max is a number of elements */
     size_t max = is_item ? FLEET_FIELD_STRING_MAX : fleet_field_count_max(field);
     bool is_cut = field->kind == FLEET_FIELD_CHARS && field->flags & FLEET_CUT;
 
@@ -221,7 +221,7 @@ static void decode_string(const struct fleet_field *field, const cJSON *json, ch
         *out = fleet_dup_text(text);
 }
 
-/* A text that is too long is cut at the start of a character. */
+/* A text that is too long is truncated at the start of a character. */
 static void decode_chars(const struct fleet_field *field, const cJSON *json, char *out,
                          const struct fleet_place *place, struct fleet_errors *errors)
 {
@@ -267,7 +267,7 @@ static void decode_base64(const struct fleet_field *field, const cJSON *json,
     *out = (struct fleet_any_list){.items = bytes, .count = size};
 }
 
-/* The word is no choice: list the choices and name the nearest one. */
+/* The word is not allowed: list the allowed ones and name the most similar one. */
 static void refuse_choice(const struct fleet_field *field, const cJSON *json,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {

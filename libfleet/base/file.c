@@ -2,8 +2,8 @@
 
 /*
  * Whole files. A durable write is fsync(2) of the new content, rename(2), then fsync(2) of the
- * folder. Without one of them, a power cut after the reported success may leave an empty file or
- * the old one.
+ * folder. Without any one of them, a power failure after the reported success may leave an empty
+ * file or the old one.
  */
 #include "libfleet/base/file.h"
 
@@ -25,7 +25,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
 
-#define STALE_AFTER_S 3600 /* a temporary file of that age is no longer written */
+#define STALE_AFTER_S 3600 /* no process writes a temporary file of that age any more */
 
 static int fail(struct fleet_error *err, const char *what, const char *path)
 {
@@ -81,7 +81,7 @@ int fleet_file_write_all(int fd, const void *data, size_t size)
     return 0;
 }
 
-/* Heap; "." for a name alone. */
+/* Heap; "." if the path is only a name. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -110,7 +110,7 @@ static const char *kind_of(mode_t mode)
                             : "a device";
 }
 
-/* (2). *out_mode: permissions for the new file. */
+/* (2). *out_mode: permissions of the new file. */
 static int check_replaceable(const char *path, mode_t *out_mode, struct fleet_error *err)
 {
     struct stat info;
@@ -232,7 +232,8 @@ static bool is_temporary_of(const char *entry, const char *name)
            strcmp(entry + 18 + length, ".tmp") == 0;
 }
 
-/* Remove temporary files of killed writers. A younger file may belong to a living writer. */
+/* Remove temporary files of killed processes. A younger file may belong to a process that still
+ * writes it. */
 static void remove_stale(const char *path)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);

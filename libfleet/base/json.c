@@ -3,7 +3,8 @@
 /*
  * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys.
  * So json_scan.c checks a text first, and a search for duplicate keys follows before the caller
- * gets the tree. cJSON also ends a string at the escape \u0000, so that escape is replaced before.
+ * gets the tree. cJSON also ends a string at the escape \u0000, so that escape is replaced before
+ * parsing.
  */
 #include "libfleet/base/json.h"
 
@@ -19,7 +20,7 @@
 #include "libfleet/base/json_scan.h"
 #include "libfleet/base/map.h"
 
-#define KEYS_COMPARED_MAX 16 /* in an object, each with each */
+#define KEYS_COMPARED_MAX 16 /* up to this many keys of an object are compared pairwise */
 
 static void find_position(const char *text, const char *at, int *out_line, int *out_column)
 {
@@ -50,7 +51,7 @@ static bool is_repeated(const cJSON *object, const cJSON *child)
     return false;
 }
 
-/* The first duplicate key of an object anywhere below `item`, or NULL. Depth is bounded. Most
+/* The first duplicate key of an object anywhere below `item`, or NULL. The depth is bounded. Most
  * objects are small, so only large ones get a map of their keys. */
 static const char *find_duplicate_key(const cJSON *item)
 {
@@ -92,7 +93,7 @@ bool fleet_json_find_nul(const cJSON *root, struct fleet_strbuf *path)
     return false;
 }
 
-/* A copy of the text with another escape, of the same length, in place of each \u0000. */
+/* A copy of the text with another escape of the same length in place of each \u0000. */
 static char *without_nul(const char *text, size_t size)
 {
     char *copy = malloc(size + 1);
@@ -105,7 +106,7 @@ static char *without_nul(const char *text, size_t size)
             continue;
         if (memcmp(copy + i, "\\u0000", 6) == 0)
             memcpy(copy + i, "\\uffff", 6);
-        i++; /* the backslash may be escaped itself */
+        i++; /* the backslash may itself be escaped */
     }
     return copy;
 }
@@ -194,7 +195,7 @@ bool fleet_json_equal(const cJSON *a, const cJSON *b)
 {
     const cJSON *x, *y;
 
-    /* the other bits say whether it owns its value */
+    /* the other bits tell whether it owns its value */
     if (!a || !b || (a->type & 0xFF) != (b->type & 0xFF))
         return false;
     if (cJSON_IsObject(a))

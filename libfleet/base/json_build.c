@@ -3,7 +3,7 @@
 
 #include "libfleet/base/assert.h"
 
-/* cJSON returns NULL only when memory is short. */
+/* cJSON returns NULL only if memory is exhausted. */
 static cJSON *checked(cJSON *value)
 {
     fleet_assert(value != NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Values of a tree by path, with their types; and how numbers and truth values were spelled. */
+/* Values of a tree by path, with their types; and the spelling of numbers and booleans. */
 #include <ctype.h>
 #include <errno.h>
 #include <float.h>
@@ -15,7 +15,8 @@
 
 #define PATH_MAX_BYTES 512
 
-/* One step of a path at *p ("name" or "[3]"), which moves behind it; NULL if there is no such. */
+/* Read one component of a path at *p ("name" or "[3]") and advance *p; NULL if it does not
+ * exist. */
 static const cJSON *step_into(const cJSON *at, const char **p)
 {
     char name[PATH_MAX_BYTES];
@@ -51,7 +52,7 @@ const cJSON *fleet_json_at(const cJSON *root, const char *path)
     return at;
 }
 
-/* Absent and null are the same to a reader; false means: use the default. */
+/* Absent and null mean the same; false means: use the default. */
 static bool is_present(const cJSON *item)
 {
     return item && !cJSON_IsNull(item);
@@ -137,7 +138,7 @@ void fleet_json_append_hint(struct fleet_strbuf *out, const cJSON *item, const c
         fleet_strbuf_append(out, "; write it without quotes");
 }
 
-/* The next number from `p` on that stands outside of strings; there is one. */
+/* The next number at or after `p` outside of strings; there is one. */
 static const char *next_number(const char *p)
 {
     bool in_string = false;
@@ -151,7 +152,8 @@ static const char *next_number(const char *p)
     return p;
 }
 
-/* Numbers of the tree come in the order of the text. Returns where to go on. Depth is bounded. */
+/* Numbers of the tree come in the order of the text. Returns the position after the last one. The
+ * depth is bounded. */
 static const char *keep_spellings(cJSON *item, const char *p, const char *end)
 {
     size_t size = 0;

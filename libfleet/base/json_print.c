@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Trees, strings and numbers as text that every reader of JSON takes, and YAML, too. */
+/* Prints trees, strings and numbers as text that every reader of JSON and of YAML accepts. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ size_t fleet_utf8_length(const char *text)
     return length;
 }
 
-/* How many bytes from `p` need no escape. */
+/* How many bytes at `p` need no escape. */
 static size_t plain_length(const unsigned char *p)
 {
     size_t length = 0;
@@ -105,8 +105,8 @@ static void append_integer(struct fleet_strbuf *out, double value)
     fleet_strbuf_append_bytes(out, at, (size_t)(text + sizeof(text) - at));
 }
 
-/* The shortest text that reads back as the same double. If 15 digits are enough, %g drops the zeros
- * at their end, and no shorter text has to be tried. */
+/* The shortest text that reads back as the same double. If 15 digits suffice, %g drops trailing
+ * zeros, so no shorter text need be tried. */
 void fleet_json_append_number(struct fleet_strbuf *out, double value)
 {
     char text[40];

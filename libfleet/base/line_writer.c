@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A thread writes, because O_NONBLOCK is no way out: it belongs to the open file, which other
- * processes share, and a pipe of another user cannot be opened again through /proc.
- *
- * The thread takes the whole buffer at once and writes it without the lock. `put` meanwhile fills a
+ * A thread writes, because O_NONBLOCK does not help: it belongs to the open file, which other
+ * processes share, and a pipe of another user cannot be opened again through /proc. The thread
+ * takes the whole buffer at once and writes it without holding the lock. Meanwhile `put` fills a
  * new one, so at most twice FLEET_LINE_WRITER_SIZE_MAX bytes are held.
  */
 #include "libfleet/base/line_writer.h"
@@ -33,7 +32,7 @@ struct fleet_line_writer {
     bool is_failed;  /* a write has failed; later lines are dropped */
     bool is_ending;
     bool is_abandoned; /* the thread frees the writer */
-    int64_t dropped;   /* since the last line about it */
+    int64_t dropped;   /* dropped since the last line that reports it */
     int64_t dropped_all;
 };
 
@@ -146,7 +145,7 @@ void fleet_line_writer_put(struct fleet_line_writer *writer, const char *line, s
 {
     lock(writer);
     if (writer->is_failed) {
-        /* no reader is left; the program goes on without its output */
+        /* no reader is left; the program continues without its output */
     } else if (writer->waiting.length > 0 &&
                (writer->dropped > 0 ||
                 size > FLEET_LINE_WRITER_SIZE_MAX - writer->waiting.length)) {

@@ -15,3 +15,13 @@ bool fleet_lineage_has(const struct fleet_lineage *lineage, struct fleet_generat
     }
     return is_listed;
 }
+
+bool fleet_lineage_made(const struct fleet_lineage *lineage, struct fleet_generation generation,
+                        int64_t step)
+{
+    for (size_t i = 0; i < lineage->count; i++)
+        if (fleet_generation_compare(lineage->entries[i].generation, generation) == 0)
+            return step >= lineage->entries[i].first_step &&
+                   fleet_lineage_has(lineage, generation, step);
+    return false;
+}

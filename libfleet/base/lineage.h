@@ -39,4 +39,9 @@ struct fleet_lineage {
 bool fleet_lineage_has(const struct fleet_lineage *lineage, struct fleet_generation generation,
                        int64_t step);
 
+/* Was this step committed in `generation` itself, and does it count? False if that generation is
+ * not listed. */
+bool fleet_lineage_made(const struct fleet_lineage *lineage, struct fleet_generation generation,
+                        int64_t step);
+
 #endif

@@ -2,7 +2,7 @@
 
 /*
  * A line is built in memory and written by one write(2), so lines of several processes on one
- * stderr do not mix. The text form is klog's, which tools for Kubernetes' logs read.
+ * stderr do not mix. The text form is klog's; tools for Kubernetes' logs read it.
  */
 #include "libfleet/base/log.h"
 
@@ -28,7 +28,7 @@ static struct {
     struct fleet_line_writer *writer; /* NULL = stderr */
 } settings;
 
-/* Copies of pairs; they own their texts. */
+/* Copies of pairs, with their texts. */
 struct context {
     struct fleet_log_pair pairs[FLEET_LOG_CONTEXT_MAX + 1];
     char texts[FLEET_LOG_CONTEXT_MAX][256];
@@ -187,5 +187,5 @@ void fleet_log_write(enum fleet_log_level level, const char *message,
     if (settings.writer)
         fleet_line_writer_put(settings.writer, line.text, line.length);
     else if (write(STDERR_FILENO, line.text, line.length) < 0)
-        return; /* stderr has no reader: nothing is left to do */
+        return; /* stderr has no reader: the line is lost */
 }

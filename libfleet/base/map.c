@@ -50,7 +50,7 @@ static size_t hash(const char *key)
     return (size_t)h;
 }
 
-/* The place of `key`, or the free place where it would go. There is always a free one. */
+/* The slot of `key`, or the free slot where it would go. There is always a free one. */
 static struct fleet_map_entry *locate(const struct fleet_map *map, const char *key)
 {
     size_t mask = map->capacity - 1;

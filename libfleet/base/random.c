@@ -28,8 +28,8 @@ struct fleet_random_key fleet_random_key(uint64_t seed, const char *purpose, uin
     return (struct fleet_random_key){{(uint32_t)h, (uint32_t)(h >> 32)}};
 }
 
-/* Each word is a variable, not an array element: this is four times as fast, and most of the time
- * of a start is spent here. */
+/* Each word is a variable, not an array element: this is four times as fast, and a start spends
+ * most of its time here. */
 void fleet_random_block(struct fleet_random_key key, uint64_t high, uint64_t low, uint32_t out[4])
 {
     uint32_t c0 = (uint32_t)low, c1 = (uint32_t)(low >> 32);
@@ -67,7 +67,8 @@ float fleet_random_uniform(struct fleet_random_key key, uint64_t counter)
     return (float)(out[counter % 4] >> 8) * 0x1p-24f;
 }
 
-/* Two normal numbers at `counter`: elements 2·counter and 2·counter + 1 of a sequence. */
+/* Two normally distributed numbers at `counter`: elements 2·counter and 2·counter + 1 of a
+ * sequence. */
 static void normal_pair(struct fleet_random_key key, uint64_t counter, double out[2])
 {
     uint32_t w[4];
@@ -85,7 +86,7 @@ void fleet_random_normal(struct fleet_random_key key, uint64_t first, size_t cou
                          float deviation, float *out)
 {
     double pair[2];
-    uint64_t held = UINT64_MAX; /* the counter whose pair is in `pair` */
+    uint64_t held = UINT64_MAX; /* the counter that `pair` belongs to */
 
     for (size_t i = 0; i < count; i++) {
         uint64_t at = first + i;

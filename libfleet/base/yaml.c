@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * From a text to its documents: JSON by the strict reader, else the events of libyaml, which
- * yaml_tree.c makes a tree of.
+ * Reads a text into documents: JSON by the strict reader, everything else by libyaml, whose events
+ * yaml_tree.c converts to a tree.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -46,7 +46,7 @@ static bool looks_like_json(const char *text, size_t size)
     return i < size && (text[i] == '{' || text[i] == '[');
 }
 
-/* The strict reader first: it knows escapes of JSON that YAML does not have. */
+/* Try the strict reader first: it knows escapes of JSON that YAML does not have. */
 static bool read_json(const char *text, size_t size, cJSON **out)
 {
     FLEET_AUTO_JSON cJSON *json = NULL;
@@ -59,8 +59,8 @@ static bool read_json(const char *text, size_t size, cJSON **out)
     return true;
 }
 
-/* Some editors begin a UTF-8 file with a byte order mark; kubectl passes over it, too. Other
- * encodings are refused by name. */
+/* Some editors begin a UTF-8 file with a byte order mark; kubectl also skips it. Other encodings
+ * are refused by name. */
 static int skip_mark(const char **text, size_t *size, struct fleet_error *err)
 {
     const unsigned char *bytes = (const unsigned char *)*text;

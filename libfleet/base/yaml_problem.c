@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Messages about text that libyaml refuses, with line and column. */
+/* Messages about text that libyaml rejects, with line and column. */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -18,7 +18,7 @@ int fleet_yaml_refuse_at(yaml_mark_t mark, struct fleet_error *err, const char *
                        word ? "\"" : "");
 }
 
-/* libyaml gives the place of broken characters in bytes only. */
+/* libyaml gives the position of invalid characters only in bytes. */
 static yaml_mark_t mark_of_byte(const char *text, size_t offset)
 {
     yaml_mark_t mark = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a scalar without quotes means, by the rules of YAML 1.1 and Go's numbers (yaml.h). */
+/* The meaning of a scalar without quotes, by the rules of YAML 1.1 and Go's numbers (yaml.h). */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -99,7 +99,7 @@ static cJSON *create_bool(bool value, const char *text)
     return json;
 }
 
-/* What a plain scalar means; NULL if JSON cannot say it. */
+/* The meaning of a plain scalar; NULL if JSON cannot express it. */
 cJSON *fleet_yaml_plain(const char *text)
 {
     static const char *const yes[] = {"y",    "Y",    "yes", "Yes", "YES", "true",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * libyaml's events become a cJSON tree on an explicit stack of open containers, so nesting costs no
- * C stack. A wrong value is a fault: reading goes on behind it if the caller takes faults. What
- * libyaml refuses, and limits, end the reading. An alias is a copy of the subtree its anchor names;
- * the copy is counted before it is made, which bounds what a few lines of nested aliases can grow
- * into.
+ * Converts libyaml's events to a cJSON tree with an explicit stack of open containers, so nesting
+ * uses no C stack. A wrong value is a fault: if the caller takes faults, reading continues after
+ * it. Text that libyaml rejects, and exceeded limits, end the reading. An alias is a copy of its
+ * anchor's subtree. The copy is counted before it is made, so a few lines of nested aliases cannot
+ * grow without limit.
  */
 #include <errno.h>
 #include <math.h>
@@ -27,7 +27,7 @@
 
 #define TAG_PREFIX "tag:yaml.org,2002:"
 
-/* Values below and including `item`; its depth is bounded by the stack that built it. */
+/* Number of values in `item`, itself included; its depth is bounded by the stack that built it. */
 static size_t count_nodes(const cJSON *item)
 {
     size_t count = 1;
@@ -79,8 +79,9 @@ static void append_path(const struct fleet_yaml_reader *reader, struct fleet_str
 }
 
 /*
- * One value is wrong. Returns 0 if reading goes on: the message was added to the faults, with the
- * value's path. Else -EINVAL. `has_path`: the message begins with the path of the current value.
+ * One value is wrong. Returns 0 if reading continues: the message was added to the faults, with the
+ * value's path. Otherwise -EINVAL. `has_path`: the message begins with the path of the current
+ * value.
  */
 __attribute__((format(printf, 5, 6))) static int fault(struct fleet_yaml_reader *reader,
                                                        yaml_mark_t mark, bool has_path,
@@ -104,7 +105,7 @@ __attribute__((format(printf, 5, 6))) static int fault(struct fleet_yaml_reader 
     return 0;
 }
 
-/* The value that replaces one that could not be read. No decoder accepts it. */
+/* The replacement for a value that could not be read. No decoder accepts it. */
 static cJSON *create_unreadable(void)
 {
     return fleet_json_new_number(INFINITY);
@@ -129,7 +130,7 @@ static int take_key(struct fleet_yaml_reader *reader, const char *text, yaml_mar
     return 0;
 }
 
-/* Put a value where it belongs. Takes ownership of `value` in every case. */
+/* Put a value into its container. Takes ownership of `value` in every case. */
 static int place_value(struct fleet_yaml_reader *reader, cJSON *value, yaml_mark_t mark,
                        struct fleet_error *err)
 {
@@ -167,7 +168,7 @@ static bool is_string_tag(const char *tag)
     return strcmp(tag, "!") == 0 || strcmp(tag, TAG_PREFIX "str") == 0;
 }
 
-/* Is `value` what the tag says? With NULL: is the tag known at all? */
+/* Does `value` have the type of the tag? With NULL: is the tag known at all? */
 static bool is_tag_of(const char *tag, const cJSON *value)
 {
     if (is_string_tag(tag))
@@ -179,7 +180,7 @@ static bool is_tag_of(const char *tag, const cJSON *value)
     return strcmp(tag, TAG_PREFIX "null") == 0 && (!value || cJSON_IsNull(value));
 }
 
-/* The value of a scalar that is no key; NULL if it is wrong and reading ends. */
+/* The value of a scalar that is not a key; NULL if it is wrong and reading ends. */
 static cJSON *make_scalar(struct fleet_yaml_reader *reader, const yaml_event_t *event,
                           struct fleet_error *err)
 {
@@ -262,7 +263,7 @@ static int open_container(struct fleet_yaml_reader *reader, cJSON *node, const y
         return -EINVAL;
     reader->stack[reader->depth] = (struct fleet_yaml_open){.node = node};
     if (anchor) {
-        /* An anchor that is defined again does not name its old value inside the new one. */
+        /* If an anchor is defined again, its new value cannot refer to its old one. */
         (void)fleet_map_remove(&reader->anchors, (const char *)anchor);
         reader->stack[reader->depth].anchor = fleet_dup_text((const char *)anchor);
     }
@@ -270,7 +271,7 @@ static int open_container(struct fleet_yaml_reader *reader, cJSON *node, const y
     return 0;
 }
 
-/* Add the keys that `mapping` does not have itself. False if `from` is no mapping. */
+/* Add the keys that `mapping` lacks. False if `from` is not a mapping. */
 static bool merge(cJSON *mapping, const cJSON *from)
 {
     const cJSON *item;
@@ -286,7 +287,7 @@ static bool merge(cJSON *mapping, const cJSON *from)
     return true;
 }
 
-/* << names one mapping or a list of them; the first that has a key gives it. */
+/* << names one mapping or a list of them; the first one that has a key provides it. */
 static int apply_merges(struct fleet_yaml_reader *reader, cJSON *mapping, yaml_mark_t mark,
                         struct fleet_error *err)
 {
@@ -329,7 +330,8 @@ static int close_container(struct fleet_yaml_reader *reader, yaml_mark_t mark,
     return 0;
 }
 
-/* A document without a value, as an empty file or one between two lines of "---", is none. */
+/* A document without a value, such as an empty file or one between two lines of "---", is
+ * ignored. */
 static int close_document(struct fleet_yaml_reader *reader, yaml_mark_t mark,
                           struct fleet_error *err)
 {
@@ -344,7 +346,7 @@ static int close_document(struct fleet_yaml_reader *reader, yaml_mark_t mark,
         cJSON_Delete(reader->root);
     }
     reader->root = NULL;
-    fleet_map_release(&reader->anchors); /* they name values of one document */
+    fleet_map_release(&reader->anchors); /* they refer to values of one document */
     return 0;
 }
 

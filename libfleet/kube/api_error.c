@@ -2,9 +2,9 @@
 
 /*
  * Two tables: from the server's reason or HTTP status to a kind, and from a kind to the errno value
- * that functions return. The reason counts before the status: 409 has two meanings, and 410 Gone
- * and Expired have one. The server reports a quota and unknown fields only in the words of its
- * message; no other place looks at them.
+ * that functions return. The reason has precedence over the status: 409 has two meanings, and 410
+ * Gone and Expired have one. The server reports a full quota and unknown fields only in the text of
+ * its message; only this file interprets it.
  */
 #include "libfleet/kube/api_error.h"
 
@@ -99,7 +99,7 @@ static enum kube_error classify(int http_status, const char *reason)
     return http_status >= 500 ? KUBE_ERROR_SERVER_FAILED : KUBE_ERROR_OTHER_ANSWER;
 }
 
-/* The reason of a refusal is too general: does its list of causes have this one? */
+/* The reason is too general: does its list of causes contain this one? */
 static bool has_cause(const cJSON *status, const char *cause)
 {
     const cJSON *item;
@@ -127,7 +127,7 @@ static enum kube_error refine(enum kube_error kind, int http_status, const cJSON
     return kind;
 }
 
-/* The printable head of a body that is no Status: a proxy's page, an empty answer. */
+/* The printable beginning of a body that is not a Status: a proxy's page, an empty answer. */
 static void print_head(const char *body, size_t size, char *out, size_t out_size)
 {
     size_t count = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Where the configuration is looked for, and how its secrets are kept up to date. */
+/* Finds the configuration, and keeps its secrets up to date. */
 #include <errno.h>
 #include <openssl/evp.h>
 #include <stdbool.h>
@@ -46,7 +46,7 @@ void kube_secret_from_file(struct kube_secret *secret, const char *folder, const
     secret->read_ms = NEVER_READ;
 }
 
-/* Tokens often end in a line end, which must not go into a header. */
+/* Token files often end in a line end, which must not go into a header. */
 static size_t trimmed_size(const char *text, size_t size)
 {
     while (size > 0 && strchr(" \t\r\n", text[size - 1]))
@@ -64,10 +64,10 @@ static int secret_refresh(struct kube_secret *secret, double now_ms, struct flee
         return 0;
     rc = fleet_file_read(secret->file, KUBE_CONFIG_SIZE_MAX, &text, &size, err);
     if (rc < 0)
-        return secret->text ? 0 : rc; /* the file is just being replaced: keep the earlier text */
+        return secret->text ? 0 : rc; /* the file is being replaced: keep the earlier text */
     size = trimmed_size(text, size);
     text[size] = '\0';
-    if (size == 0) { /* … or just being written */
+    if (size == 0) { /* … or being written */
         free(text);
         return secret->text ? 0 : fleet_error(err, -ENODATA, "%s is empty", secret->file);
     }
@@ -97,7 +97,8 @@ int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_w
     if (rc < 0 || !kube_exec_is_due(config, now_wall_ms, &is_urgent))
         return rc;
     rc = kube_exec_run_now(config, err);
-    return rc < 0 && !is_urgent ? 0 : rc; /* the present credential is valid for some seconds yet */
+    return rc < 0 && !is_urgent ? 0 : rc; /* the current credential is valid for a few more
+                                           * seconds */
 }
 
 void kube_config_doubt(struct kube_config *config)
@@ -173,7 +174,7 @@ static int load_file(const char *path, const char *context, struct kube_config *
     return rc;
 }
 
-/* Files separated by colons; those that do not exist are left out, as kubectl does. */
+/* Files separated by colons; like kubectl, skips those that do not exist. */
 static int load_list(const char *list, const char *context, struct kube_config *out,
                      struct fleet_error *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A child with stdout in a pipe, read until it closes or a deadline; stderr stays the user's. All
- * inputs of the child are copied first, so that it may be run on another thread. */
+/* Runs a child with its stdout in a pipe, and reads until the pipe closes or a deadline; stderr
+ * stays the user's. All inputs of the child are copied first, so that it may run on another
+ * thread. */
 #include "libfleet/kube/exec.h"
 
 #include <errno.h>
@@ -35,7 +36,7 @@
 struct kube_exec_run {
     char **argv, **env; /* [.., NULL], owned */
     struct fleet_strbuf answer;
-    int rc; /* of the run; if it failed: */
+    int rc; /* result of the run; after a failure: */
     struct fleet_error err;
     atomic_bool is_stopped;
 };
@@ -61,7 +62,7 @@ static void free_list(char **list)
     free(list);
 }
 
-/* Our environment, the plug-in's own variables, and the request. `info` moves into it. */
+/* Our environment, the plug-in's own variables, and the request. Takes ownership of `info`. */
 static char **build_environment(const struct kube_exec *exec, char *info)
 {
     char **env = calloc(ENV_MAX + 1, sizeof(*env));
@@ -69,7 +70,8 @@ static char **build_environment(const struct kube_exec *exec, char *info)
 
     fleet_assert(env != NULL);
     for (char **e = exec->env; e && *e && count < ENV_MAX - 1; e++)
-        env[count++] = fleet_dup_text(*e); /* in front: the first of two names counts */
+        env[count++] = fleet_dup_text(*e); /* in front, because the first of two equal names
+                                            * counts */
     for (char **e = environ; *e && count < ENV_MAX - 1; e++)
         if (strncmp(*e, "KUBERNETES_EXEC_INFO=", 21) != 0)
             env[count++] = fleet_dup_text(*e);
@@ -83,7 +85,7 @@ static void add_text(cJSON *object, const char *name, const char *text)
         fleet_json_set_string(object, name, text);
 }
 
-/* What the plug-in is asked, for $KUBERNETES_EXEC_INFO. */
+/* The request to the plug-in, for $KUBERNETES_EXEC_INFO. */
 static char *build_info(const struct kube_config *config)
 {
     FLEET_AUTO_JSON cJSON *info = fleet_json_new_object();
@@ -108,8 +110,8 @@ static char *build_info(const struct kube_config *config)
     return fleet_json_print(info);
 }
 
-/* posix_spawn(), unlike base/child.h: this is a thread of a large process, which fork() would copy,
- * and the plug-in needs no group of its own. */
+/* posix_spawn(), unlike base/child.h: this thread belongs to a large process, which fork() would
+ * copy, and the plug-in needs no process group of its own. */
 static int spawn(const struct kube_exec_run *run, int out_fd, pid_t *pid, struct fleet_error *err)
 {
     posix_spawn_file_actions_t actions;
@@ -125,7 +127,7 @@ static int spawn(const struct kube_exec_run *run, int out_fd, pid_t *pid, struct
     return 0;
 }
 
-/* Everything the child writes, until it closes its end. */
+/* Read the child's output until it closes its end. */
 static int read_answer(struct kube_exec_run *run, int fd, struct fleet_error *err)
 {
     double deadline = fleet_monotonic_ms() + KUBE_EXEC_TIMEOUT_MS;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A call as options of curl: address, headers, body, credential, time limit. curl copies
- * all but the body and the lists, which the call keeps.
+ * A call as options of curl: address, headers, body, credential, time limit. curl copies everything
+ * except the body and the lists, which the call keeps.
  *
  * If a connection breaks before any answer, curl sends the request again on a new one. That is
- * right for a request that only reads. A request that changes something may have been carried
- * out, and its caller may have lost the lease meanwhile (leader_io.h). So curl gets a body once and
- * cannot rewind it.
+ * right for a request that only reads. The server may have carried out a request that changes
+ * something, and its caller may have lost the lease meanwhile (leader_io.h). So curl gets a body
+ * once and cannot rewind it.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,7 +20,7 @@
 #include "libfleet/kube/http_internal.h"
 
 #define CONNECT_TIMEOUT_MS 10000L
-#define PEER_SILENT_MS     20000 /* data unacknowledged this long: the connection is dead */
+#define PEER_SILENT_MS     20000 /* without an acknowledgement for this long, it is dead */
 #define KEEPALIVE_S        15L
 
 static size_t on_curl_bytes(char *bytes, size_t one, size_t size, void *user)
@@ -60,7 +60,7 @@ static int on_curl_wants_body_again(void *user, curl_off_t offset, int from)
                                                                     : CURL_SEEKFUNC_FAIL;
 }
 
-/* A peer that vanished is noticed by unacknowledged data, within seconds and not hours. */
+/* Unacknowledged data reveals a vanished peer within seconds instead of hours. */
 static int on_curl_socket_made(void *user, curl_socket_t fd, curlsocktype purpose)
 {
     unsigned int silent_ms = PEER_SILENT_MS;
@@ -88,7 +88,7 @@ static void set_identity(CURL *easy, const struct kube_config *config)
         set_blob(easy, CURLOPT_SSLCERT_BLOB, &config->client_certificate);
         set_blob(easy, CURLOPT_SSLKEY_BLOB, &config->client_key);
     }
-    if (config->proxy) { /* of the kubeconfig, for this server, whatever $no_proxy says */
+    if (config->proxy) { /* from the kubeconfig, for this server; $no_proxy does not matter */
         (void)curl_easy_setopt(easy, CURLOPT_PROXY, config->proxy);
         (void)curl_easy_setopt(easy, CURLOPT_NOPROXY, "");
     }
@@ -119,8 +119,8 @@ static char *url_part(CURLU *url, CURLUPart part, unsigned int flags)
 
 /*
  * The certificate has another name than the address (tls-server-name). curl gets that name as the
- * host, and the address as the place to dial. The Host header has the address, as it does without
- * tls-server-name.
+ * host, and the address as the target of the connection. The Host header has the address, as it
+ * does without tls-server-name.
  */
 static void append_named_server(struct kube_call *call, const char *name, struct fleet_strbuf *out)
 {
@@ -186,7 +186,7 @@ static void set_request(struct kube_call *call)
     (void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->request.method);
     (void)curl_easy_setopt(easy, CURLOPT_USERAGENT, call->http->user_agent);
-    set_header(call, "Accept", "application/json");
+    set_header(call, "Accept", call->accept);
     if (call->content_type)
         set_body(call);
     (void)curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);

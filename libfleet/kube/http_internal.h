@@ -3,7 +3,8 @@
 #define LIBFLEET_KUBE_HTTP_INTERNAL_H
 
 /*
- * What the files of http.h share, for them alone: http.c has the calls, from send to on_done,
+ * What the files of http.h share, for them alone: http.c has the calls, from send to the end,
+ * http_deliver.c brings data and ends to their owners,
  * http_plug_in.c their credential, http_easy.c says what a call is in curl's words, http_loop.c
  * lets curl work on the loop.
  */
@@ -30,7 +31,7 @@ struct kube_call {
     struct kube_http *http;
     enum kube_call_state state;
     struct kube_request request; /* its pointers point into the members below, or are NULL */
-    char *path, *content_type, *body;
+    char *path, *accept, *content_type, *body;
     size_t body_taken;  /* bytes of it that curl has had */
     double deadline_ms; /* 0: none */
 
@@ -70,6 +71,23 @@ struct kube_http {
 
 /* ---- http.c ---------------------------------------------------------------------------------- */
 
+/* Free what kube_http_free() has ended, once the last handle of the loop is closed. */
+void kube_http_free_when_closed(struct kube_http *http);
+
+/* Put a call into curl, or park it until there is a credential. */
+void kube_call_start(struct kube_call *call);
+
+/* A call that will not reach curl: its end is delivered like any other, later. */
+void kube_call_end_early(struct kube_call *call, CURLcode result, const char *why);
+
+/* A handle of the loop is closed. */
+void kube_http_on_closed(uv_handle_t *handle);
+
+/* Start waiting calls while there is room in flight. */
+void kube_http_start_waiting(struct kube_http *http);
+
+/* ---- http_deliver.c -------------------------------------------------------------------------- */
+
 /* May it (still) go out? */
 bool kube_call_may_leave(const struct kube_call *call);
 
@@ -83,14 +101,11 @@ void kube_call_make_ready(struct kube_call *call);
 /* Run the callbacks of all calls that are ready. Never from within a callback of curl. */
 void kube_http_deliver(struct kube_http *http);
 
-/* Free what kube_http_free() has ended, once the last handle of the loop is closed. */
-void kube_http_free_when_closed(struct kube_http *http);
+/* Take the call out of curl and of every list, and free it. */
+void kube_call_free(struct kube_call *call);
 
-/* Put a call into curl, or park it until there is a credential. */
-void kube_call_start(struct kube_call *call);
-
-/* A call that will not reach curl: its end is delivered like any other, later. */
-void kube_call_end_early(struct kube_call *call, CURLcode result, const char *why);
+/* If calls are ready, deliver them in the next turn of the loop. */
+void kube_http_kick(struct kube_http *http);
 
 /* ---- http_plug_in.c -------------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * curl's multi socket interface on a libuv loop: curl says which sockets to watch for what and when
- * it wants to be called, the loop says what has happened. After each of curl's turns the calls that
- * have something to say are delivered (http.c).
+ * curl's multi socket interface on a libuv loop. curl tells which sockets to watch and when to call
+ * it; the loop reports what has happened. After each turn of curl, the calls with news are
+ * delivered (http.c).
  */
 #include <stdlib.h>
 
@@ -48,8 +48,8 @@ static void take_finished(struct kube_http *http)
 
 /*
  * curl asks for a timer only once. If the timer fires a fraction of a millisecond early, curl finds
- * nothing to do and does not ask again, and a stream whose bytes wait inside curl would wait for
- * ever. So whenever curl has worked and no timer runs, we ask curl for its next time.
+ * nothing to do and does not ask again. A stream whose bytes wait inside curl would then wait
+ * forever. So whenever curl has worked and no timer runs, we ask curl for its next time.
  */
 static void keep_timer(struct kube_http *http)
 {
@@ -130,7 +130,7 @@ static int on_curl_wants_timer(CURLM *multi, long timeout_ms, void *user)
     if (timeout_ms < 0) {
         (void)uv_timer_stop(&http->curl_timer);
     } else {
-        uv_update_time(http->loop); /* the timer counts from now, not from the turn */
+        uv_update_time(http->loop); /* the timer counts from now, not from the start of the turn */
         (void)uv_timer_start(&http->curl_timer, on_curl_timer, (uint64_t)timeout_ms, 0);
     }
     return 0;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The credential plug-in of a client. It runs on another thread, one at a time; calls that need its
- * credential are parked until it has answered.
+ * The credential plug-in of a client. It runs on another thread, one run at a time. Calls that need
+ * its credential are parked until it has answered.
  */
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/kube/exec.h"
 #include "libfleet/kube/http_internal.h"
 
-#define PLUG_IN_RETRY_MS 10000.0 /* wait after a failure, while the credential is still valid */
+#define PLUG_IN_RETRY_MS 10000.0 /* pause after a failure, while the credential is still valid */
 
 static void run_plug_in(uv_work_t *work)
 {
     kube_exec_perform(((struct kube_http *)work->data)->plug_in);
 }
 
-/* Parked calls go on, or end with the plug-in's error. */
+/* Resume the parked calls, or end them with the plug-in's error. */
 static void release_parked(struct kube_http *http, const struct fleet_error *err)
 {
     struct fleet_list batch;
@@ -55,7 +55,7 @@ static void on_plug_in_ended(uv_work_t *work, int status)
         return;
     }
     http->plug_in_retry_ms = rc < 0 ? fleet_monotonic_ms() + PLUG_IN_RETRY_MS : 0;
-    http->has_news = true; /* parked calls use it, even if it has expired already */
+    http->has_news = true; /* parked calls use it, even if it has already expired */
     release_parked(http, rc < 0 ? &err : NULL);
     http->has_news = false;
 }

@@ -35,6 +35,7 @@ struct kube_response {
 struct kube_request {
     const char *method;       /* "GET", … */
     const char *path;         /* with query, as it goes over the wire: "/api/v1/pods?limit=500" */
+    const char *accept;       /* forms of the answer; NULL: "application/json" */
     const char *content_type; /* of the body; NULL: there is none */
     const void *body;
     size_t body_size;

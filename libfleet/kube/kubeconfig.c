@@ -2,8 +2,8 @@
 
 /*
  * A kubeconfig is three lists (clusters, users, contexts) that refer to each other by name, in one
- * file or spread over several. All files are read into trees first; then the wanted context is
- * followed. Paths are relative to the file that has them.
+ * file or spread over several. All files are read into trees first; then the references of the
+ * wanted context are resolved. Paths are relative to the file that contains them.
  */
 #include <errno.h>
 #include <openssl/evp.h>
@@ -25,8 +25,8 @@
 
 #define EXEC_ARGUMENT_MAX 256
 
-/* The entry of `list` with that name, of the first file that has it: its `part` ("cluster", …), and
- * where its paths begin. */
+/* The entry of `list` with that name, from the first file that has it: its `part` ("cluster", …),
+ * and the folder for its relative paths. */
 static int find_named(const struct kube_sources *sources, const char *list, const char *part,
                       const char *name, const cJSON **out, const char **out_folder,
                       struct fleet_error *err)
@@ -46,7 +46,7 @@ static int find_named(const struct kube_sources *sources, const char *list, cons
     return fleet_error(err, -EINVAL, "%s: there is no \"%.100s\"", list, name);
 }
 
-/* Blanks and line ends, which YAML may bring in, do not matter. */
+/* Ignore blanks and line ends, which YAML may add. */
 static int decode_base64(const char *text, char **out, size_t *out_size)
 {
     FLEET_AUTO_FREE char *dense = strdup(text);
@@ -73,7 +73,7 @@ static int decode_base64(const char *text, char **out, size_t *out_size)
     return 0;
 }
 
-/* "x-data" (base64) counts before "x" (a file), as in kubectl. */
+/* "x-data" (base64) has precedence over "x" (a file), as in kubectl. */
 static int decode_secret(const cJSON *from, const char *name, const char *folder,
                          struct kube_secret *secret, struct fleet_error *err)
 {
@@ -139,8 +139,8 @@ static int decode_cluster(const cJSON *cluster, const char *folder, struct kube_
     return 0;
 }
 
-/* argv = command and args. A command with a slash is relative to the file, one without is in the
- * PATH. */
+/* argv = command and args. A command with a slash is relative to the file; one without is searched
+ * in the PATH. */
 static int decode_arguments(const cJSON *exec, const char *folder, struct kube_exec *out,
                             struct fleet_error *err)
 {
@@ -212,7 +212,7 @@ static int decode_exec(const cJSON *exec, const char *folder, struct kube_exec *
     return 0;
 }
 
-/* Settings that we do not support. Without them we would act as another user. */
+/* Settings that we do not support. Ignoring them would mean acting as another user. */
 static int refuse_unsupported(const cJSON *user, struct fleet_error *err)
 {
     static const char *const names[] = {"as",       "as-uid",   "as-groups",    "as-user-extra",
@@ -240,7 +240,7 @@ static int decode_user(const cJSON *user, const char *folder, struct kube_config
         (rc = fleet_json_opt_string(user, "token", &token, err)) < 0 ||
         (rc = fleet_json_opt_string(user, "tokenFile", &file, err)) < 0)
         return rc;
-    if (file && *file) { /* the file counts before the text, as in kubectl */
+    if (file && *file) { /* the file has precedence over the text, as in kubectl */
         kube_secret_from_file(&config->token, folder, file);
     } else if (token && *token) {
         config->token.size = strlen(token);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Metadata, conditions, quantities and names, after the Kubernetes API conventions. Nothing here
- * keeps state; getters return NULL or false if a value is missing or has another type.
+ * Metadata, conditions, quantities and names, by the Kubernetes API conventions. These functions
+ * keep no state; getters return NULL or false if a value is missing or has another type.
  */
 #include "libfleet/kube/meta.h"
 
@@ -222,7 +222,7 @@ bool kube_condition_set(cJSON *conditions, const struct kube_condition *c, int64
 /* ---- quantities ------------------------------------------------------------------------------ */
 
 /*
- * The number that a suffix stands for, as mantissa · 2^power2 · 10^power10; false: no such suffix.
+ * The value of a suffix, as mantissa · 2^power2 · 10^power10; false: no such suffix.
  */
 static bool read_suffix(const char *suffix, int *power2, int *power10)
 {
@@ -345,7 +345,7 @@ static bool is_subdomain(const char *name, size_t size)
     for (const char *at = name, *end = name + size;;) {
         const char *dot = memchr(at, '.', (size_t)(end - at));
         const char *stop = dot ? dot : end;
-        /* Kubernetes allows a part of more than 63 letters; DNS does not, and neither do we */
+        /* Kubernetes allows parts of more than 63 letters; DNS does not, and neither do we */
         if (!is_label(at, (size_t)(stop - at)))
             return false;
         if (!dot)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A request is turned into text once and may be sent several times: a busy server answers with a
+ * A request is converted to text once and may be sent several times: a busy server answers with a
  * time to wait, and the repetition is part of the same call.
  */
 #include "libfleet/kube/rest.h"
@@ -19,8 +19,12 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/slim.h"
 
+/* The second form is for API servers that cannot give the first one. */
+#define ONLY_METADATA \
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
 #define BUSY_WAIT_MS    1000.0  /* after a 429 without Retry-After */
-#define BUSY_WAIT_MAX   30000.0 /* longest Retry-After that is obeyed */
+#define BUSY_WAIT_MAX   30000.0 /* longest Retry-After that is respected */
 #define WATCH_GRACE_MS  30000.0 /* a watch may last this much longer than its timeout */
 #define LIST_TIMEOUT_MS 120000.0
 
@@ -37,13 +41,13 @@ const struct kube_resource kube_endpoint_slices = {"discovery.k8s.io", "v1", "en
 
 struct kube_rest_call {
     struct kube_io *io;
-    struct kube_call *call; /* the request, or the timer between two */
+    struct kube_call *call; /* the request, or the timer between two requests */
     const char *method;     /* of the HTTP request; static */
-    const char *content_type;
+    const char *accept, *content_type;
     char *path;          /* with query */
     char *body;          /* NULL: none */
     double deadline_ms;  /* deadline of the call with its repetitions; 0: none */
-    bool urgent, reread; /* a read that was sent again, because the first had no answer */
+    bool urgent, reread; /* a read that was sent again because the first got no answer */
     kube_rest_done *done;
     void *user;
 
@@ -116,7 +120,7 @@ void kube_rest_path(const struct kube_rest_request *r, bool watch, struct fleet_
     }
     append_segment(out, r->resource->plural);
     if (!list && (r->verb != KUBE_CREATE || r->subresource)) {
-        fleet_assert(r->name && *r->name); /* else all of the collection is deleted */
+        fleet_assert(r->name && *r->name); /* otherwise the whole collection is deleted */
         append_segment(out, r->name);
         append_segment(out, r->subresource);
     }
@@ -142,7 +146,7 @@ void kube_rest_path(const struct kube_rest_request *r, bool watch, struct fleet_
     }
 }
 
-/* metav1.DeleteOptions, or NULL if the defaults will do. */
+/* metav1.DeleteOptions, or NULL if the defaults suffice. */
 static char *delete_options(const struct kube_rest_request *r)
 {
     FLEET_AUTO_JSON cJSON *options = NULL;
@@ -182,20 +186,20 @@ void kube_rest_cancel(struct kube_rest_call **handle)
     if (!call)
         return;
     if (call->feeding) {
-        call->cancelled = true; /* on_watch_data frees it when the parser has returned */
+        call->cancelled = true; /* on_watch_data frees it after the parser has returned */
         kube_cancel(call->io, &call->call);
     } else {
         call_free(call);
     }
 }
 
-/* Puts verb and path, without the query, in front. */
+/* Put verb and path, without the query, in front of the message. */
 static void name_call(const struct kube_rest_call *call, struct fleet_error *err)
 {
     (void)fleet_error_wrap(err, "%s %.*s", call->method, (int)strcspn(call->path, "?"), call->path);
 }
 
-/* The call is freed before its last callback, so that this may do anything. */
+/* The call is freed before its last callback, so that the callback may do anything. */
 static void finish(struct kube_rest_call *call, const cJSON *object, const struct fleet_error *err)
 {
     kube_rest_done *done = call->done;
@@ -220,15 +224,15 @@ static void on_retry_time(void *user)
     send_call(call);
 }
 
-/* Is the server busy, and time left to ask again? Then the call goes on. */
+/* Is the server busy, with time left to ask again? Then the call continues. */
 static bool try_again(struct kube_rest_call *call, const struct kube_response *response)
 {
     double wait_ms = response->retry_after_ms;
     bool is_create = strcmp(call->method, "POST") == 0;
 
-    /* The server may have carried out the request that failed. An update or a delete names the
-     * version that it is for, so it may be sent again. A create may not: it could make an object
-     * again that was deleted meanwhile. */
+    /* The server may have carried out the failed request. An update or a delete names the object's
+     * version, so it may be sent again. A create may not: it could make an object again that was
+     * deleted meanwhile. */
     if (response->status != 429 && !(response->status >= 500 && wait_ms > 0 && !is_create))
         return false;
     if (wait_ms <= 0)
@@ -236,15 +240,15 @@ static bool try_again(struct kube_rest_call *call, const struct kube_response *r
     if (wait_ms > BUSY_WAIT_MAX)
         wait_ms = BUSY_WAIT_MAX;
     wait_ms *=
-        1 + 0.25 * kube_random(call->io); /* jitter: refused calls do not come back together */
+        1 + 0.25 * kube_random(call->io); /* jitter: refused calls do not all return at once */
     if (kube_now_ms(call->io) + wait_ms >= call->deadline_ms)
         return false;
     call->call = kube_after(call->io, wait_ms, on_retry_time, call);
     return true;
 }
 
-/* The server or a proxy closed an idle connection before the answer. A read is retried once. The
- * caller has to find out whether a request that changes something was carried out. */
+/* The server or a proxy closed an idle connection before the answer. A read is retried once. If the
+ * request changes something, the caller must find out whether it was carried out. */
 static bool read_again(struct kube_rest_call *call, const struct kube_response *response)
 {
     if (call->reread || strcmp(call->method, "GET") != 0 ||
@@ -294,6 +298,7 @@ static void send_call(struct kube_rest_call *call)
     struct kube_request request = {
         .method = call->method,
         .path = call->path,
+        .accept = call->accept,
         .content_type = call->content_type,
         .body = call->body,
         .body_size = call->body ? strlen(call->body) : 0,
@@ -318,6 +323,7 @@ static struct kube_rest_call *call_new(struct kube_io *io, const struct kube_res
     kube_rest_path(request, watch, &path);
     call->io = io;
     call->path = fleet_strbuf_take(&path);
+    call->accept = request->only_metadata && !watch ? ONLY_METADATA : NULL;
     call->urgent = request->urgent;
     call->user = user;
     return call;
@@ -334,7 +340,7 @@ struct kube_rest_call *kube_rest_start(struct kube_io *io, const struct kube_res
         [KUBE_CREATE] = {"POST", "application/json"},
         [KUBE_UPDATE] = {"PUT", "application/json"},
         [KUBE_MERGE_PATCH] = {"PATCH", "application/merge-patch+json"},
-        /* YAML is a superset of JSON, and the only name apply has */
+        /* YAML is a superset of JSON, and the only type name that apply has */
         [KUBE_APPLY] = {"PATCH", "application/apply-patch+yaml"},
         [KUBE_DELETE] = {"DELETE", NULL},
     };

@@ -69,6 +69,10 @@ struct kube_rest_request { /* all zero but verb and resource is a valid GET or L
     double timeout_ms;       /* of the whole, repetitions included; 0: KUBE_TIMEOUT_MS */
     bool urgent;             /* see struct kube_request */
 
+    /* The answer needs to have nothing but metadata. It is less work for the server, and for us. An
+     * API server that cannot do that answers with the whole object. */
+    bool only_metadata;
+
     /* writing */
     const char *field_manager;
     bool force;   /* apply: take fields over from other managers */

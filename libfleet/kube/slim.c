@@ -6,7 +6,7 @@
 static const char key[] = "\"managedFields\":[";
 #define KEY_SIZE (sizeof(key) - 1)
 
-/* The place behind the string that begins at `p`; NULL: it does not end. */
+/* The position after the string that begins at `p`; NULL: it does not end. */
 static const char *skip_string(const char *p, const char *end)
 {
     for (p++; p < end; p++) {
@@ -18,7 +18,7 @@ static const char *skip_string(const char *p, const char *end)
     return NULL;
 }
 
-/* The place behind the bracket that closes the list around `p`; NULL: there is none. */
+/* The position after the bracket that closes the list around `p`; NULL: there is none. */
 static const char *skip_list(const char *p, const char *end)
 {
     size_t depth = 1;
@@ -49,7 +49,7 @@ static const char *find_key(const char *from, const char *at, const char *end)
     return NULL;
 }
 
-/* The search goes on behind each list. If a list does not end, the search is over. So each byte is
+/* After each list the search continues. If a list does not end, the search is over. So each byte is
  * read at most twice. */
 size_t kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
 {
@@ -68,7 +68,7 @@ size_t kube_slim(const char *text, size_t size, struct fleet_strbuf *out)
         else if (to < end && *to == ',')
             to++;
         else if (to == end || *to != '}')
-            continue; /* the text is not compact JSON: leave it as it is */
+            continue; /* the text is not compact JSON: leave it unchanged */
         fleet_strbuf_append_bytes(out, from, (size_t)(start - from));
         from = at = to;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A line that is complete within one piece of the stream is parsed in place. Only the rest behind
+ * A line that is complete within one piece of the stream is parsed in place. Only the rest after
  * the last line end is copied.
  */
 #include "libfleet/kube/watch.h"

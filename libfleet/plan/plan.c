@@ -20,6 +20,7 @@
 #include "libfleet/plan/plan_idle.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/support.h"
+#include "libfleet/program/models/model.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/program_build.h"
@@ -249,6 +250,57 @@ static int take_program(const struct plan_request *request, const struct strateg
     return 0;
 }
 
+/* Ranks that share tensors must divide heads and features; a search only tries those that do. */
+static void check_model_ranks(const struct plan_request *request, const struct strategy *asked,
+                              const struct plan *plan, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    const struct training_config *training = request->training;
+    struct fleet_error err;
+
+    if (!training || request->is_draft || training_lacks_vocabulary(training) ||
+        model_check_ranks(training, plan->topology.degree[TOPOLOGY_MODEL], &err) == 0)
+        return;
+    fleet_strbuf_appendf(&path, "%s%s%s", path_of(request), *path_of(request) ? "." : "",
+                         support_blamed_field(asked, "tensor_parallel"));
+    fleet_errors_add(errors, path.text, "%s", err.text);
+}
+
+#define MICRO_BATCHES_MAX (1 << 20) /* of a schedule */
+
+/* The schedule of a replica. Without training: one micro-batch, or as many as the knob says. */
+static void take_schedule(const struct plan_request *request, struct plan *plan)
+{
+    const struct strategy *final = &plan->selection.final;
+    const struct strategy_options *options = request->options;
+    int64_t count = final->pipeline ? final->pipeline_configs.micro_batch : 1;
+
+    if (request->training)
+        count = training_micro_batches(request->training) / plan_replicas(plan);
+    count = count < MICRO_BATCHES_MAX ? count : MICRO_BATCHES_MAX;
+    plan->schedule = (struct pipeline_shape){
+        .stages = plan->topology.degree[TOPOLOGY_PIPELINE],
+        .micro_batches = count > 1 ? (int)count : 1,
+        .chunks = options ? (int)options->pipeline_chunks : 1,
+        .all_forward = pipeline_is_all_forward(final),
+        .zero_bubble = options && options->pipeline_schedule == STRATEGY_SCHEDULE_ZERO_BUBBLE};
+}
+
+/* A draft may have any number of micro-batches: a search compares them. */
+static void check_schedule(const struct plan_request *request, const struct plan *plan,
+                           struct fleet_errors *errors)
+{
+    struct fleet_error err;
+
+    if (request->training && !request->is_draft && pipeline_check(&plan->schedule, &err) < 0)
+        fleet_errors_add(errors,
+                         plan->schedule.chunks > 1 ? "spec.strategyOptions.pipelineChunks"
+                         : plan->schedule.all_forward && plan->schedule.zero_bubble
+                             ? "spec.strategyOptions.pipelineSchedule"
+                             : "spec.training.globalBatchSize",
+                         "%s", err.text);
+}
+
 static int divide(const struct plan_request *request, struct plan *plan,
                   struct fleet_errors *errors)
 {
@@ -263,6 +315,8 @@ static int divide(const struct plan_request *request, struct plan *plan,
 
     if (rc < 0)
         fleet_errors_add(errors, path_of(request), "%s", err.text);
+    take_schedule(request, plan);
+    check_schedule(request, plan, errors);
     return rc;
 }
 
@@ -295,8 +349,10 @@ static int build(const struct plan_request *request, const struct strategy *aske
 {
     size_t before = errors->count;
 
-    if (select_strategy(request, asked, plan, errors) < 0 ||
-        take_program(request, asked, plan, errors) < 0 || divide(request, plan, errors) < 0 ||
+    if (select_strategy(request, asked, plan, errors) < 0)
+        return -EINVAL;
+    check_model_ranks(request, asked, plan, errors);
+    if (take_program(request, asked, plan, errors) < 0 || divide(request, plan, errors) < 0 ||
         errors->count > before)
         return -EINVAL;
     measure(request, plan);

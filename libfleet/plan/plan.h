@@ -28,6 +28,7 @@
 #include "libfleet/plan/ownership.h"
 #include "libfleet/plan/plan_parts.h"
 #include "libfleet/program/program.h"
+#include "libfleet/strategy/pipeline_schedule.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/topology.h"
 
@@ -112,6 +113,7 @@ struct plan {
     struct select_notes cannot_run; /* in effect, but the built-in runtime has no pass for it */
     struct topology topology;       /* degrees */
     struct plan_parts parts;
+    struct pipeline_shape schedule; /* of each replica */
     int world, threads;
     bool has_buddies, is_greedy;    /* as requested: how state is divided */
     bool is_16_bit;                 /* weights and gradients are computed with in 16 bits */

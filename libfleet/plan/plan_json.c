@@ -13,8 +13,6 @@
 #include "libfleet/plan/tree.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 
-#define SCHEDULE_STEPS_MAX 4096 /* longer orders are not printed */
-
 const char *plan_bytes_name(enum plan_bytes kind)
 {
     static const char *const names[] = {"parameters", "gradients", "optimizer",
@@ -246,26 +244,21 @@ cJSON *plan_encode_whole(const struct plan *plan)
 static void add_rank_stage(cJSON *root, const struct plan *plan, int stage)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    struct pipeline_shape shape = {.stages = plan->parts.division.stages,
-                                   .micro_batches = 1,
-                                   .chunks = 1,
-                                   .all_forward = pipeline_is_all_forward(&plan->selection.final)};
-    int64_t micro_batches = plan_cost_micro_batches(plan);
+    const struct pipeline_shape *shape = &plan->schedule;
     cJSON *object = fleet_json_set_object(root, "stage");
 
     fleet_json_set_number(object, "index", stage);
-    fleet_json_set_number(object, "of", shape.stages);
+    fleet_json_set_number(object, "of", shape->stages);
     if (plan->has_program) {
         fleet_json_set_number(object, "firstLayer", (double)plan->parts.stages[stage].first_layer);
         fleet_json_set_number(object, "endLayer", (double)plan->parts.stages[stage].end_layer);
         fleet_json_set_number(object, "elements", (double)plan->parts.stages[stage].elements);
     }
-    if (shape.stages == 1 || micro_batches > SCHEDULE_STEPS_MAX / 2)
+    if (shape->stages == 1 || pipeline_step_count(shape) > PIPELINE_STEPS_PRINTED)
         return;
-    shape.micro_batches = (int)micro_batches;
-    pipeline_print(&shape, stage, &text);
+    pipeline_print(shape, stage, &text);
     fleet_json_set_string(object, "schedule", fleet_strbuf_text(&text));
-    fleet_json_set_number(object, "liveMicroBatches", pipeline_peak(&shape, stage));
+    fleet_json_set_number(object, "liveMicroBatches", pipeline_peak(shape, stage));
 }
 
 static void add_rank_shard(cJSON *root, const struct plan *plan, int stage, int shard)

@@ -215,8 +215,9 @@ int plan_parts_build(const struct program *program, const struct plan_division *
         parts.layers = count_layers(program);
         if (division->stages > 1 && division->stages > parts.layers)
             return fleet_error(err, -EINVAL,
-                               "%d pipeline stages are more than the %" PRId64 " layers of %s",
-                               division->stages, parts.layers, program->name);
+                               "%d pipeline stages are more than the %" PRId64
+                               " layers of %s: at most %" PRId64 " stages",
+                               division->stages, parts.layers, program->name, parts.layers);
     }
     make_stages(&parts);
     if (program)

@@ -11,8 +11,8 @@
  * leading dimensions multiplied), K, M inner and outer features.
  *
  * kind                   inputs                          outputs                attributes
- * EMBEDDING              ids[B,T] table[V,C] position?[P,C]  out[B,T,C]
- * EMBEDDING_GRAD         ids d_out                       d_table d_position?
+ * EMBEDDING              ids[B,T] table[V,C] position?[P,C]  out[B,T,C]   first_word
+ * EMBEDDING_GRAD         ids d_out                       d_table d_position?    as above
  * LAYER_NORM             x[…,C] scale[C] shift[C]        y mean[N] rstd[N]      epsilon
  * LAYER_NORM_GRAD        d_y x scale mean rstd           d_x d_scale d_shift
  * RMS_NORM               x scale                         y rstd[N]              epsilon
@@ -26,8 +26,10 @@
  *                                                                               heads kv_heads
  *                                                                               causal
  * ATTENTION_GRAD         d_out qkv out lse               d_qkv                  as above
- * CROSS_ENTROPY          logits[…,V] targets[…]          loss[1] lse[N,2]       ignore_index
- * CROSS_ENTROPY_GRAD     logits targets lse d_loss?      d_logits               ignore_index
+ * CROSS_ENTROPY          logits[…,V] targets[…] sums?    loss[1] lse[N,2]       ignore_index
+ *                                                                               first_word
+ * CROSS_ENTROPY_GRAD     logits targets lse d_loss?      d_logits               as above
+ * CROSS_ENTROPY_SUMS     logits targets                  sums[N,3]              as above
  * ADD                    a b: same shape, or b [C]       out                    activation
  * ADD_GRAD_B             d_out                           d_b[C]                 sum over rows
  * SCALE                  x                               y = scale · x          scale
@@ -106,6 +108,12 @@
  * BATCH_NORM_SUMS gives, per channel Σ(x - mean) and Σ(x - mean)², then the number of elements of a
  * channel. So does BATCH_NORM_GRAD: Σd_y and Σd_y·x̂; d_scale and d_shift come from `own` alone.
  *
+ * With `divided` a table or logits are the words first_word … first_word + V - 1 of a vocabulary
+ * that a group of ranks divides. EMBEDDING gives zeros for other words; the sum over the group is
+ * the embedding. CROSS_ENTROPY then takes the statistics from `sums`, what CROSS_ENTROPY_SUMS of
+ * each rank gives: for each row the greatest logit, Σ exp(logit - it), and the target's logit, 0 if
+ * the target is another rank's. The rows of rank r follow those of rank r - 1.
+ *
  * Communication: an operator with a group runs together with the same operator of the other ranks
  * of that group. It may stand in any section. `group` names the axes of the grid along which its
  * ranks differ; a rank's place in the group is that of topology_group(), axes in the grid's order.
@@ -129,7 +137,9 @@
  * itself: the trainer runs it (agent/runtime/share.h).
  * Gradients, with the loss understood as the sum over ranks: of ALL_REDUCE itself (sum, avg), of
  * REDUCE_TO (sum) BROADCAST and back, of REDUCE_SCATTER (sum) ALL_GATHER and back, of ALL_TO_ALL
- * itself. SEND and RECEIVE have none: the pass that cuts a program adds both directions.
+ * itself. With `alike` all ranks of the group run alike on the result of ALL_REDUCE (sum), and on
+ * its gradient, so each is given the gradient of y. SEND and RECEIVE have none: the pass that cuts
+ * a program adds both directions.
  *
  * EMBEDDING_GRAD overwrites d_table and d_position; where a weight is used twice (tied embeddings)
  * autodiff sums the contributions with ADD: for a parameter `add (p@GRAD, c) -> p@GRAD`, one
@@ -164,6 +174,7 @@ struct fleet_error;
     X(ATTENTION_GRAD, attention_grad)                     \
     X(CROSS_ENTROPY, cross_entropy)                       \
     X(CROSS_ENTROPY_GRAD, cross_entropy_grad)             \
+    X(CROSS_ENTROPY_SUMS, cross_entropy_sums)             \
     X(ADD, add)                                           \
     X(ADD_GRAD_B, add_grad_b)                             \
     X(SCALE, scale)                                       \
@@ -297,7 +308,9 @@ struct op_attributes {
     int order[4];      /* TRANSPOSE: dimension i of y is dimension order[i] of x */
     enum op_activation activation;
     int64_t ignore_index;
-    uint64_t stream; /* DROPOUT: which dropout of the model, part of the random key */
+    bool divided;       /* EMBEDDING, CROSS_ENTROPY…: the table, the logits are a part */
+    int64_t first_word; /* the number of its first word, where it is divided */
+    uint64_t stream;    /* DROPOUT: which dropout of the model, part of the random key */
     int kernel[2], stride[2], padding[2];
     bool round_up;        /* pools: a last window that reaches beyond the image counts too */
     bool exclude_padding; /* AVG_POOL2D: the mean is over what lies in the image */
@@ -311,6 +324,7 @@ struct op_attributes {
     int shift;  /* SEND, RECEIVE: the other's place less the own one */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
     bool owned; /* TREE_SUM, ALL_GATHER of a range */
+    bool alike; /* ALL_REDUCE of operands */
     enum op_phase phase; /* when it runs, of dgc */
     bool sampled;        /* DGC: the threshold is that of a sample */
 

@@ -59,6 +59,9 @@ const struct print_field print_fields[] = {
     {"shift", PRINT_INT, AT(shift), NULL},
     {"ranks", PRINT_INT, AT(ranks), NULL},
     {"owned", PRINT_BOOL, AT(owned), NULL},
+    {"alike", PRINT_BOOL, AT(alike), NULL},
+    {"divided", PRINT_BOOL, AT(divided), NULL},
+    {"first_word", PRINT_INT64, AT(first_word), NULL},
     {"training", PRINT_BOOL, AT(training), NULL},
     {"phase", PRINT_ENUM, AT(phase), phases},
     {"sampled", PRINT_BOOL, AT(sampled), NULL},
@@ -139,6 +142,15 @@ static void append_field(const struct print_field *field, const struct op_attrib
     }
 }
 
+/* Dimension, size of the whole, parts: " slice=1:192:0+32,64+32". */
+static void print_slice(const struct program_slice *slice, struct fleet_strbuf *out)
+{
+    fleet_strbuf_appendf(out, " slice=%d:%" PRId64, slice->dimension, slice->whole);
+    for (int i = 0; i < slice->parts; i++)
+        fleet_strbuf_appendf(out, "%c%" PRId64 "+%" PRId64, i ? ',' : ':', slice->first[i],
+                             slice->count[i]);
+}
+
 static void print_var(const struct program *program, const struct program_var *var,
                       struct fleet_strbuf *out)
 {
@@ -157,6 +169,8 @@ static void print_var(const struct program *program, const struct program_var *v
         fleet_strbuf_append(out, " deviation=");
         fleet_json_append_number(out, (double)var->deviation);
     }
+    if (var->slice.parts)
+        print_slice(&var->slice, out);
     if (var->of != PROGRAM_NONE)
         fleet_strbuf_appendf(out, " of=%s", program->vars[var->of].name);
     if (var->slot)

@@ -16,6 +16,7 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/print_internal.h"
+#include "libfleet/program/slice.h"
 
 struct reader {
     const char *at, *end; /* the rest of the text */
@@ -309,6 +310,57 @@ static int read_shape(struct reader *r, int *out_ndim, int64_t shape[PROGRAM_DIM
     return 0;
 }
 
+/* The text up to `end` as a number; the rest, behind it. */
+static int read_part(struct reader *r, char **at, char end, int64_t *out)
+{
+    char *text = *at, *stop = strchr(text, end);
+
+    if (!stop)
+        return wrong(r, "slice=%s: %c is missing", text, end);
+    *stop = '\0';
+    *at = stop + 1;
+    return read_int(r, text, 0, PROGRAM_ELEMENTS_MAX, out);
+}
+
+/* As print.c writes it: dimension:whole:first+count,first+count. */
+static int read_slice(struct reader *r, const char *value, struct program_slice *out)
+{
+    struct program_slice slice = {0};
+    int64_t dimension = 0, end = 0;
+    char text[sizeof(r->word)], *at = text, *comma;
+
+    (void)snprintf(text, sizeof(text), "%s", value);
+    if (read_part(r, &at, ':', &dimension) < 0 || read_part(r, &at, ':', &slice.whole) < 0)
+        return -EINVAL;
+    for (; at; at = comma) {
+        int i = slice.parts++;
+        comma = strchr(at, ',');
+        if (comma)
+            *comma++ = '\0';
+        if (i == PROGRAM_SLICE_PARTS_MAX)
+            return wrong(r, "a slice of more than %d parts", PROGRAM_SLICE_PARTS_MAX);
+        if (read_part(r, &at, '+', &slice.first[i]) < 0 ||
+            read_int(r, at, 1, PROGRAM_ELEMENTS_MAX, &slice.count[i]) < 0)
+            return -EINVAL;
+        if (slice.first[i] < end || slice.first[i] + slice.count[i] > slice.whole)
+            return wrong(r, "slice: its parts do not lie behind one another in the whole");
+        end = slice.first[i] + slice.count[i];
+    }
+    slice.dimension = (int)(dimension < PROGRAM_DIMS_MAX ? dimension : PROGRAM_DIMS_MAX);
+    *out = slice;
+    return 0;
+}
+
+/* Does the variable's shape have the slice's size? */
+static int check_slice(struct reader *r, const struct program_slice *slice, int ndim,
+                       const int64_t *shape)
+{
+    if (slice->parts == 0 ||
+        (slice->dimension < ndim && shape[slice->dimension] == slice_count(slice)))
+        return 0;
+    return wrong(r, "its slice and its shape differ");
+}
+
 static int read_var_attribute(struct reader *r, struct program_var *var)
 {
     const char *value = value_of(r);
@@ -325,6 +377,8 @@ static int read_var_attribute(struct reader *r, struct program_var *var)
     } else if (strcmp(r->word, "deviation") == 0) {
         if ((rc = read_double(r, value, &deviation)) == 0)
             var->deviation = (float)deviation;
+    } else if (strcmp(r->word, "slice") == 0) {
+        rc = read_slice(r, value, &var->slice);
     } else if (strcmp(r->word, "of") == 0) {
         if ((var->of = program_find_var(r->program, value)) == PROGRAM_NONE)
             return wrong(r, "there is no variable %s", value);
@@ -371,7 +425,7 @@ static int read_var(struct reader *r)
     while ((rc = next_word(r)) > 0)
         if ((rc = read_var_attribute(r, &var)) < 0)
             return rc;
-    if (rc < 0)
+    if (rc < 0 || (rc = check_slice(r, &var.slice, ndim, shape)) < 0)
         return rc;
     if (r->program->var_count == PROGRAM_VARS_MAX)
         return wrong(r, "more than %d variables", PROGRAM_VARS_MAX);
@@ -385,6 +439,7 @@ static int read_var(struct reader *r)
     added->slot = var.slot;
     added->flat_offset = var.flat_offset;
     added->layer = var.layer;
+    added->slice = var.slice;
     return 0;
 }
 

@@ -82,6 +82,26 @@ enum program_initial {
     PROGRAM_INITIAL_UNIFORM /* in ±deviation */
 };
 
+/*
+ * The part of a parameter that a rank has when tensor parallelism divides the parameter: some rows
+ * or columns of the whole tensor, or those of the q, k and v that are packed in it. The variable's
+ * shape is that of the part. slice.h finds the elements in the whole tensor.
+ */
+#define PROGRAM_SLICE_PARTS_MAX 3
+
+struct program_slice {
+    int parts;     /* 0: the variable is the whole tensor */
+    int dimension; /* that is divided */
+    int64_t whole; /* the whole tensor's size there */
+    int64_t first[PROGRAM_SLICE_PARTS_MAX], count[PROGRAM_SLICE_PARTS_MAX]; /* ascending */
+};
+
+/* Ranks that share the tensors of a model, and the number of this one. */
+struct program_cell {
+    int model_ranks; /* 0 and 1: one rank has all of each tensor */
+    int model_rank;
+};
+
 struct program_var {
     char *name;
     enum program_type type;
@@ -95,6 +115,7 @@ struct program_var {
     float deviation;              /* PROGRAM_INITIAL_NORMAL, _UNIFORM */
     int64_t flat_offset;          /* elements, in its flat space; -1 before program_layout() */
     int layer;                    /* number of the block it belongs to, -1 outside any */
+    struct program_slice slice;   /* PARAMETER */
 };
 
 /*

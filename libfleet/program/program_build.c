@@ -69,7 +69,7 @@ static int build_once(const struct pass_context *context, const char *strategy_p
                       const char **out_pass, struct program *out, struct fleet_errors *errors)
 {
     struct fleet_error err;
-    int rc = model_build(context->training, out, &err);
+    int rc = model_build(context->training, &context->cell, out, &err);
 
     *out_pass = NULL;
     if (rc < 0) {

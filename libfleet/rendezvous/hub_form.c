@@ -457,13 +457,7 @@ static bool is_outdated(const struct hub *hub)
     for (size_t i = 0; i < hub->chosen_count; i++)
         if (!hub_form_is_candidate(hub, hub->chosen[i]))
             return true;
-    for (size_t i = 0; i < hub->peer_count; i++) {
-        const struct hub_peer *peer = hub->peers[i];
-        if (hub_form_is_candidate(hub, peer) && peer->ready_ms > hub->proposed_ms &&
-            hub_form_has_state(hub, peer) && peer->status.step > hub->chosen_step)
-            return true;
-    }
-    return false;
+    return hub_holder_has_come(hub);
 }
 
 /* The hub waits for a record, which may take long. Is the proposal still the best choice? */

@@ -143,6 +143,27 @@ bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out)
     return true;
 }
 
+/* If its trainer is down, another one of its pod may hold the state: then the job waits for it, as
+ * for any holder. */
+static bool is_newcomer(const struct hub *hub, const struct hub_peer *peer)
+{
+    if (hub_form_is_candidate(hub, peer))
+        return peer->ready_ms > hub->proposed_ms;
+    return hub_form_is_present(peer) && peer->status.state == MESSAGE_STATE_STARTING &&
+           peer->down_ms > hub->proposed_ms;
+}
+
+bool hub_holder_has_come(const struct hub *hub)
+{
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        if (is_newcomer(hub, peer) && hub_form_has_state(hub, peer) &&
+            peer->status.step > hub->chosen_step)
+            return true;
+    }
+    return false;
+}
+
 bool hub_is_awaited(const struct hub *hub, const char *pod_uid)
 {
     for (size_t i = 0; !hub->defect[0] && i < hub->absent_count; i++)

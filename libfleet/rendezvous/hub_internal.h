@@ -348,6 +348,8 @@ void hub_holder_forget(struct hub *hub, const char *pod_uid);
 const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
 /* No ready member holds the state: should all wait for one that does? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
+/* Has a member come since the proposal that holds more than all that it chose? */
+bool hub_holder_has_come(const struct hub *hub);
 
 /* ---- hub.c ----------------------------------------------------------------------------------- */
 

@@ -56,8 +56,6 @@ struct hub_server_stats {
     size_t handshakes;  /* open */
     size_t held_bytes;  /* for members, which do not read or have not said all */
     uint64_t accepted, messages;
-    /* how often a member was not read from for a while, for its job's or namespace's share */
-    uint64_t delays;
     uint64_t refused[HUB_REFUSALS];
 };
 

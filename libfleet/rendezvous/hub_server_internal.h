@@ -5,7 +5,8 @@
 /*
  * A server of hubs, shared by the files that make it: hub_server.c (jobs, life), hub_held.c (bytes
  * that are held), hub_accept.c (connections until their token is checked) and
- * hub_session.c (one connection: its upgrade, its messages, its end). No other file includes this.
+ * hub_session.c (one connection: its messages, its end), hub_session_http.c (its upgrade). No other
+ * file includes this.
  */
 
 #include <openssl/ssl.h>
@@ -144,11 +145,24 @@ void hub_session_refuse(struct session *session, enum hub_refusal kind, const ch
 /* Takes a use of its own. */
 void hub_session_queue(struct session *session, struct message_text *text);
 
-/* The two protocols of the server, as libwebsockets calls them. */
-int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
-                     size_t size);
+/* The protocol of messages, as libwebsockets calls it. */
 int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                           size_t size);
+
+/* ---- hub_session_http.c ---------------------------------------------------------------------- */
+
+/* The protocol of upgrades, as libwebsockets calls it. */
+int hub_session_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                     size_t size);
+
+/* The job's UID from the path of an upgrade, "" if the path is another one. */
+void hub_session_read_uid(struct lws *wsi, char out[MESSAGE_UID_MAX + 1]);
+
+/* Address and port of the peer. */
+void hub_session_peer_name(struct lws *wsi, char out[64]);
+
+/* The job's share depends on its policy, which may change at any time. */
+void hub_session_refresh_share(struct hub_server_job *job);
 
 /* ---- hub_held.c ------------------------------------------------------------------------------ */
 

@@ -170,6 +170,23 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
         hub_form_abort(hub, peer, out);
 }
 
+/*
+ * The generation made a step if a member runs after its first step, or holds a state with a step of
+ * it. The second matters for a new hub: the member may have left that generation before it came, or
+ * one of its trainers may be down while another holds the state.
+ */
+static void note_live(struct hub *hub, const struct message_status *status)
+{
+    struct fleet_generation made = status->state_generation;
+
+    if (status->state == MESSAGE_STATE_RUNNING && status->phase == FLEET_PHASE_FIRST_STEP &&
+        fleet_generation_compare(status->generation, hub->live) > 0)
+        hub->live = status->generation;
+    if (fleet_generation_compare(made, hub->live) > 0 && !hub->policy.own_trainer &&
+        fleet_lineage_made(&hub->lineage, made, status->step))
+        hub->live = made;
+}
+
 void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct message_status *status,
                      double age_ms, bool is_hello, struct hub_output *out)
 {
@@ -182,8 +199,6 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
     }
     peer->status = *status;
     hub_leave_note(hub, peer, out);
-    if (status->state == MESSAGE_STATE_RUNNING && status->phase == FLEET_PHASE_FIRST_STEP &&
-        fleet_generation_compare(status->generation, hub->live) > 0)
-        hub->live = status->generation;
+    note_live(hub, status);
     correct(hub, peer, age_ms, is_hello, out);
 }

@@ -3,9 +3,10 @@
 #define LIBFLEET_RENDEZVOUS_MEMBER_INTERNAL_H
 
 /*
- * The state of a member, shared by the files that make it: member.c (connection and generations),
- * member_trainer.c (what trainers report), member_report.c (messages to the hub), member_store.c
- * (the store of the generation). No other file includes this.
+ * The state of a member, shared by the files that make it: member.c (connection and life),
+ * member_receive.c (what the hub says, generations), member_trainer.c (what trainers report),
+ * member_report.c (messages to the hub), member_store.c (the store of the generation). No other
+ * file includes this.
  */
 
 #include "libfleet/base/random.h"
@@ -111,6 +112,18 @@ int member_count(const struct member *member, enum process_state state);
 
 /* The failure of a process has been reported, or does not matter any more. */
 void member_forget_failure(struct member_process *process);
+
+/* An action with a reason; NULL is "". */
+void member_append_reason(struct member_output *out, enum member_action_type type,
+                          const char *reason);
+
+/* Close the connection, and do not dial at once. */
+void member_leave_hub(struct member *member, const char *reason, struct member_output *out);
+
+/* The hub knows the newest checkpoint. */
+void member_forget_checkpoint(struct member *member);
+
+/* ---- member_receive.c ------------------------------------------------------------------------ */
 
 /* Give the assignment to the trainers; all of them wait. */
 void member_deliver(struct member *member, struct member_output *out);

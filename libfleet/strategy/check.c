@@ -20,10 +20,10 @@
 #include "libfleet/strategy/topology.h"
 
 #define RANGE_TEXT_SIZE 128
-#define SHOWN_BYTES     60 /* of a string in a message */
+#define SHOWN_BYTES     60 /* number of bytes of a string that a message quotes */
 
 struct checker {
-    struct fleet_strbuf path; /* of the message being looked at */
+    struct fleet_strbuf path; /* of the message being checked */
     struct fleet_errors *errors;
     struct fleet_errors *warnings; /* or NULL */
     int world_size;                /* or 0 */
@@ -114,7 +114,7 @@ static void check_message(struct checker *c, const struct knob_message *message,
 
 static void check_list(struct checker *c, const struct knob_field *field, const void *value)
 {
-    /* Each kind of list is a pointer and a count; they differ in what they point to. */
+    /* Each kind of list is a pointer and a count; only the element type differs. */
     size_t count = field->kind == KNOB_STRINGS  ? ((const struct strategy_strings *)value)->count
                    : field->kind == KNOB_INTS   ? ((const struct strategy_ints *)value)->count
                    : field->kind == KNOB_FLOATS ? ((const struct strategy_floats *)value)->count
@@ -151,8 +151,8 @@ static void check_value(struct checker *c, const struct knob_field *field, const
         check_list(c, field, value);
 }
 
-/* Only set fields are checked: a default is legal by definition. Errors name the spelling that the
- * user wrote. */
+/* Only set fields are checked: defaults are always allowed. Errors use the spelling that the user
+ * wrote. */
 static void check_message(struct checker *c, const struct knob_message *message, const void *value)
 {
     for (size_t i = 0; i < message->count; i++) {
@@ -180,7 +180,7 @@ static void check_recompute(struct checker *c, const struct strategy *s)
         refuse(c, "recompute_configs.checkpoint_shape", "is only allowed with enable_offload");
 }
 
-/* Are the degrees of the 2.1 dialect given? Then topology_build() checks their product. */
+/* Are the degrees of the 2.1 dialect set? Then topology_build() checks their product. */
 static bool has_degrees(const struct strategy_sharding_config *g)
 {
     return g->has_mp_degree || g->has_pp_degree || g->has_dp_degree;

@@ -27,7 +27,7 @@ static void warn(struct converter *c, const char *message)
 
 /* ---- values that equal their default -------------------------------------------------------- */
 
-/* Is the value equal to its default, at all levels? Then the field can be left out. */
+/* Is the value equal to its default, at all levels? Then the field can be omitted. */
 static bool is_default(const struct knob_field *field, const void *value)
 {
     switch (field->kind) {
@@ -97,7 +97,7 @@ static void convert_message(struct converter *c, const struct knob_message *mess
 
 /* ---- degrees of sharding --------------------------------------------------------------------- */
 
-/* hybrid_dp says "several groups", dp_degree says how many. */
+/* hybrid_dp says that there are several groups; dp_degree says how many. */
 static void add_dp_degree(struct converter *c, struct strategy *s, int world_size)
 {
     struct strategy_sharding_config *g = &s->sharding_configs;

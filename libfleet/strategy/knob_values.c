@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Make, copy, compare and free the values of a strategy, field by field along the tables, so that a
+ * Makes, copies, compares and frees the values of a strategy, field by field along the tables, so a
  * new field needs no code here. Running out of memory aborts: a strategy is a few kilobytes, and
  * all sizes from outside were checked before.
  */
@@ -15,7 +15,7 @@ static void *grown(void *items, size_t count, size_t size)
 {
     void *more = items;
 
-    if (count == 0 || (count & (count - 1)) == 0) /* at each power of two, double */
+    if (count == 0 || (count & (count - 1)) == 0) /* at each power of two, double the capacity */
         more = realloc(items, (count ? 2 * count : 1) * size);
     fleet_assert(more);
     return more;

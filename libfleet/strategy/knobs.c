@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The tables that are made of knobs.def, and functions that search them. Values are in
- * knob_values.c. */
+/* The tables built from knobs.def, and functions that search them. knob_values.c handles values. */
 #include "libfleet/strategy/knobs.h"
 
 #include <stdio.h>
@@ -22,7 +21,7 @@
 #define DEFAULT_INTS(x)    .text = NULL
 #define DEFAULT_FLOATS(x)  .text = NULL
 
-/* Only numbers differ between the dialects. */
+/* The dialects differ only in numbers. */
 #define OLDER_BOOL(x)    (x)
 #define OLDER_INT(x)     (x)
 #define OLDER_FLOAT(x)   (x)
@@ -38,7 +37,8 @@
         kind, low, high, words        \
     }
 
-/* One function a message, because offsetof needs the struct's name and a row does not repeat it. */
+/* One function for each message, because offsetof needs the struct's name and a row does not repeat
+ * it. */
 #define KNOB_MESSAGE(type, text_)                          \
     static const struct knob_message *type##_message(void) \
     {                                                      \
@@ -171,8 +171,8 @@ int knob_mode_number(const char *name)
 }
 
 /*
- * Six digits if they read back equal, else as many as needed; nine always are enough. Infinity and
- * NaN are written as the text format reads them, unlike "%g".
+ * Six digits if they read back equal, else as many as needed; nine always suffice. Infinity and NaN
+ * are written as the text format reads them, unlike "%g".
  */
 void knob_print_float(float number, char *out)
 {

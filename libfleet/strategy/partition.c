@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Paddle's two ways to give parameters to the ranks of a sharding group, as recorded: `ordered`
- * fills rank after rank to its share of the total, `greedy` gives each to the rank that is lightest
- * so far.
+ * Paddle's two ways to assign parameters to the ranks of a sharding group, as recorded. `ordered`
+ * fills one rank after another with its share of the total. `greedy` gives each parameter to the
+ * rank that is lightest so far.
  */
 #include "libfleet/strategy/partition.h"
 

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A stage's schedule is its order of forwards and backwards: warm-up forwards, then one of each in
- * turn, then the backwards that are left. The time of a schedule is found by simulating all stages,
- * not by a formula, so it is also right for uneven stages and interleaved chunks.
+ * A stage's schedule is its order of passes: warm-up forwards, then one forward and one backward in
+ * turn, then the backwards that are left; with zero-bubble the weights' passes in between. The time
+ * of a schedule is found by simulating all stages, not by a formula, so it is also right for uneven
+ * stages and interleaved chunks.
  */
 #include "libfleet/strategy/pipeline_schedule.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/strategy.h"
 
@@ -19,12 +22,64 @@ bool pipeline_is_all_forward(const struct strategy *s)
     return strcmp(s->pipeline_configs.schedule_mode, "F-then-B") == 0;
 }
 
-size_t pipeline_step_count(const struct pipeline_shape *shape)
+char pipeline_pass_letter(enum pipeline_pass pass)
 {
-    return 2 * (size_t)shape->micro_batches * (size_t)shape->chunks;
+    return "fbw"[pass];
 }
 
-/* Chunk of the j-th forward. The first rounds take M mod P micro-batches more than the others. */
+/* ---- conditions ------------------------------------------------------------------------------ */
+
+static int check_interleaved(const struct pipeline_shape *shape, struct fleet_error *err)
+{
+    int stages = shape->stages, m = shape->micro_batches, fitting = m / stages * stages;
+
+    if (shape->all_forward || shape->zero_bubble)
+        return fleet_error(err, -EINVAL, "%d chunks a stage need the schedule 1F1B, or 1 chunk",
+                           shape->chunks);
+    if (stages <= 2)
+        return fleet_error(err, -EINVAL,
+                           "%d chunks a stage need at least 3 pipeline stages, not %d, or 1 chunk",
+                           shape->chunks, stages);
+    if (fitting < 2 * stages)
+        return fleet_error(err, -EINVAL,
+                           "%d chunks a stage need at least %d micro-batches on %d stages, not %d; "
+                           "or 1 chunk",
+                           shape->chunks, 2 * stages, stages, m);
+    if (m != fitting)
+        return fleet_error(err, -EINVAL,
+                           "%d chunks a stage need a multiple of the %d stages as micro-batches, "
+                           "not %d: %d or %d; or 1 chunk",
+                           shape->chunks, stages, m, fitting, fitting + stages);
+    return 0;
+}
+
+int pipeline_check(const struct pipeline_shape *shape, struct fleet_error *err)
+{
+    if (shape->stages == 1)
+        return 0;
+    if (shape->chunks > 1)
+        return check_interleaved(shape, err);
+    if (shape->zero_bubble && shape->all_forward)
+        return fleet_error(err, -EINVAL, "zero-bubble is an order of its own: not with F-then-B");
+    if (shape->micro_batches < shape->stages)
+        return fleet_error(err, -EINVAL,
+                           "%d micro-batches are fewer than the %d pipeline stages: at least %d "
+                           "micro-batches, or at most %d stages",
+                           shape->micro_batches, shape->stages, shape->stages,
+                           shape->micro_batches);
+    return 0;
+}
+
+/* ---- the order ------------------------------------------------------------------------------- */
+
+size_t pipeline_step_count(const struct pipeline_shape *shape)
+{
+    size_t passes = shape->zero_bubble ? PIPELINE_PASSES : PIPELINE_WEIGHTS;
+
+    return passes * (size_t)shape->micro_batches * (size_t)shape->chunks;
+}
+
+/* Chunk of the j-th forward. The first rounds take M mod P more micro-batches than the others. */
 static int forward_chunk(const struct pipeline_shape *shape, int j)
 {
     int first = shape->micro_batches % shape->stages + shape->stages;
@@ -50,21 +105,45 @@ static int warm_up(const struct pipeline_shape *shape, int stage)
     return count < total ? count : total;
 }
 
+/* zero-bubble: passes for weights that may run behind that many backwards. */
+static int weights_due(const struct pipeline_shape *shape, int stage, int backwards)
+{
+    int steady = shape->micro_batches - warm_up(shape, stage);
+    int beside = backwards < steady ? backwards : steady; /* of them, those beside a forward */
+
+    if (backwards == shape->micro_batches)
+        return backwards;
+    return (beside > stage ? beside - stage : 0) + backwards - beside;
+}
+
+/* What stage `stage` runs after that many passes of each kind. */
+static enum pipeline_pass next_pass(const struct pipeline_shape *shape, int stage,
+                                    const int *counts)
+{
+    int total = shape->micro_batches * shape->chunks, warm = warm_up(shape, stage);
+    int forwards = counts[PIPELINE_FORWARD], backwards = counts[PIPELINE_BACKWARD];
+
+    if (shape->zero_bubble && counts[PIPELINE_WEIGHTS] < weights_due(shape, stage, backwards))
+        return PIPELINE_WEIGHTS;
+    return forwards == total || (forwards > warm && forwards - warm > backwards) ? PIPELINE_BACKWARD
+                                                                                 : PIPELINE_FORWARD;
+}
+
 void pipeline_steps(const struct pipeline_shape *shape, int stage, struct pipeline_step *out)
 {
-    int total = shape->micro_batches * shape->chunks, forwards = 0, backwards = 0;
-    int warm = warm_up(shape, stage);
-    int *next = calloc(2 * (size_t)shape->chunks, sizeof(*next)); /* micro-batch of f, of b */
+    size_t count = pipeline_step_count(shape);
+    int counts[PIPELINE_PASSES] = {0};
+    int *next = calloc(PIPELINE_PASSES * (size_t)shape->chunks, sizeof(*next)); /* micro-batch */
 
     fleet_assert(next && stage >= 0 && stage < shape->stages);
-    for (int i = 0; i < 2 * total; i++) {
-        bool is_backward = forwards == total || (forwards > warm && forwards - warm > backwards);
-        int chunk = forward_chunk(shape, is_backward ? backwards++ : forwards++);
+    for (size_t i = 0; i < count; i++) {
+        enum pipeline_pass pass = next_pass(shape, stage, counts);
+        int chunk = forward_chunk(shape, counts[pass]++);
 
-        if (is_backward)
+        if (pass != PIPELINE_FORWARD)
             chunk = shape->chunks - 1 - chunk;
-        out[i] = (struct pipeline_step){.is_backward = is_backward,
-                                        .micro_batch = next[2 * chunk + is_backward]++,
+        out[i] = (struct pipeline_step){.pass = pass,
+                                        .micro_batch = next[PIPELINE_PASSES * chunk + (int)pass]++,
                                         .chunk = chunk};
     }
     free(next);
@@ -84,7 +163,7 @@ void pipeline_print(const struct pipeline_shape *shape, int stage, struct fleet_
     struct pipeline_step *steps = steps_of(shape, stage);
 
     for (size_t i = 0; i < pipeline_step_count(shape); i++) {
-        fleet_strbuf_appendf(out, "%s%c%d", i ? " " : "", steps[i].is_backward ? 'b' : 'f',
+        fleet_strbuf_appendf(out, "%s%c%d", i ? " " : "", pipeline_pass_letter(steps[i].pass),
                              steps[i].micro_batch);
         for (int c = 0; c < steps[i].chunk; c++)
             fleet_strbuf_append_char(out, '\'');
@@ -92,13 +171,23 @@ void pipeline_print(const struct pipeline_shape *shape, int stage, struct fleet_
     free(steps);
 }
 
+void pipeline_print_all(const struct pipeline_shape *shape, struct fleet_strbuf *out)
+{
+    for (int stage = 0; stage < shape->stages; stage++) {
+        fleet_strbuf_appendf(out, "s%d: ", stage);
+        pipeline_print(shape, stage, out);
+        fleet_strbuf_append_char(out, '\n');
+    }
+}
+
 int pipeline_peak(const struct pipeline_shape *shape, int stage)
 {
+    enum pipeline_pass last = shape->zero_bubble ? PIPELINE_WEIGHTS : PIPELINE_BACKWARD;
     struct pipeline_step *steps = steps_of(shape, stage);
     int live = 0, peak = 0;
 
     for (size_t i = 0; i < pipeline_step_count(shape); i++) {
-        live += steps[i].is_backward ? -1 : 1;
+        live += steps[i].pass == PIPELINE_FORWARD ? 1 : steps[i].pass == last ? -1 : 0;
         peak = live > peak ? live : peak;
     }
     free(steps);
@@ -112,15 +201,15 @@ struct simulation {
     struct pipeline_step **steps; /* [stages] */
     size_t *at;                   /* [stages] next step */
     double *free_at;              /* [stages] */
-    double *done; /* [2][virtual stages][micro-batches] when that pass is done; negative: not yet */
+    double *done; /* [passes][virtual stages][micro-batches] its end; negative: not run yet */
 };
 
-static double *done_at(const struct simulation *x, bool is_backward, int virtual_stage, int m)
+static double *done_at(const struct simulation *x, enum pipeline_pass pass, int virtual_stage,
+                       int m)
 {
     int virtual_stages = x->shape->stages * x->shape->chunks;
 
-    return &x->done[((is_backward ? virtual_stages : 0) + virtual_stage) * x->shape->micro_batches +
-                    m];
+    return &x->done[((int)pass * virtual_stages + virtual_stage) * x->shape->micro_batches + m];
 }
 
 /* When the input of a step is complete; negative: not yet. */
@@ -129,14 +218,19 @@ static double ready_at(const struct simulation *x, int stage, struct pipeline_st
     int last = x->shape->stages * x->shape->chunks - 1;
     int virtual_stage = step.chunk * x->shape->stages + stage;
 
-    if (!step.is_backward)
-        return virtual_stage == 0 ? 0 : *done_at(x, false, virtual_stage - 1, step.micro_batch);
-    return virtual_stage == last ? *done_at(x, false, last, step.micro_batch)
-                                 : *done_at(x, true, virtual_stage + 1, step.micro_batch);
+    if (step.pass == PIPELINE_FORWARD)
+        return virtual_stage == 0
+                   ? 0
+                   : *done_at(x, PIPELINE_FORWARD, virtual_stage - 1, step.micro_batch);
+    if (step.pass == PIPELINE_WEIGHTS)
+        return *done_at(x, PIPELINE_BACKWARD, virtual_stage, step.micro_batch);
+    return virtual_stage == last
+               ? *done_at(x, PIPELINE_FORWARD, last, step.micro_batch)
+               : *done_at(x, PIPELINE_BACKWARD, virtual_stage + 1, step.micro_batch);
 }
 
 /* Run all steps of `stage` whose inputs are complete; false if there was none. */
-static bool advance(struct simulation *x, int stage, const double duration[2])
+static bool advance(struct simulation *x, int stage, const double *duration)
 {
     bool any = false;
 
@@ -148,8 +242,8 @@ static bool advance(struct simulation *x, int stage, const double duration[2])
             break;
         if (ready > x->free_at[stage])
             x->free_at[stage] = ready;
-        x->free_at[stage] += duration[step.is_backward] / x->shape->chunks;
-        *done_at(x, step.is_backward, step.chunk * x->shape->stages + stage, step.micro_batch) =
+        x->free_at[stage] += duration[step.pass] / x->shape->chunks;
+        *done_at(x, step.pass, step.chunk * x->shape->stages + stage, step.micro_batch) =
             x->free_at[stage];
         x->at[stage]++;
         any = true;
@@ -160,7 +254,8 @@ static bool advance(struct simulation *x, int stage, const double duration[2])
 double pipeline_makespan(const struct pipeline_shape *shape, double t_forward, double t_backward)
 {
     size_t stages = (size_t)shape->stages, cells = pipeline_step_count(shape) * stages;
-    double duration[2] = {t_forward, t_backward}, makespan = 0;
+    double half = t_backward / 2, makespan = 0;
+    double duration[PIPELINE_PASSES] = {t_forward, shape->zero_bubble ? half : t_backward, half};
     struct simulation x = {.shape = shape,
                            .steps = calloc(stages, sizeof(*x.steps)),
                            .at = calloc(stages, sizeof(*x.at)),

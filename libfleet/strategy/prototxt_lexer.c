@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The lexical grammar: longest match, a number may not touch a letter, and a string may not cross a
- * line. Character classes are written out, so that the locale does not matter.
+ * The lexical grammar: longest match; no letter directly after a number; no line end inside a
+ * string. Character classes are written out, so that they do not depend on the locale.
  */
 #include "libfleet/strategy/prototxt_lexer.h"
 
@@ -52,7 +52,7 @@ int prototxt_lexer_error(const struct prototxt_lexer *lexer, const struct protot
                        fleet_strbuf_text(&text));
 }
 
-/* The byte `ahead` places further, NUL at the end. No token contains a NUL. */
+/* The byte `ahead` positions further; NUL at the end. No token contains a NUL. */
 static char peek(const struct prototxt_lexer *lexer, size_t ahead)
 {
     return (size_t)(lexer->end - lexer->next) > ahead ? lexer->next[ahead] : '\0';
@@ -212,7 +212,7 @@ static size_t read_hex(const char *text, const char *end, size_t digits_max, uin
     return n;
 }
 
-/* The escape behind a backslash. Returns its length, 0 if it is none. */
+/* The escape after a backslash. Returns its length, 0 if it is not an escape. */
 static size_t read_escape(const char *text, const char *end, struct fleet_strbuf *out)
 {
     static const char names[] = "abfnrtv?\\'\"", values[] = "\a\b\f\n\r\t\v?\\'\"";

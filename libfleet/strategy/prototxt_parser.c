@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The syntax: a function for each production. Values go into a copy, which replaces the strategy
- * only when the whole text was read.
+ * The syntax: one function for each production. Values go into a copy, which replaces the strategy
+ * only after the whole text was read.
  */
 #include <errno.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "libfleet/strategy/prototxt.h"
 #include "libfleet/strategy/prototxt_lexer.h"
 
-#define SHOWN_MAX 64 /* bytes of a token in an error */
+#define SHOWN_MAX 64 /* number of bytes of a token in an error */
 
 struct parser {
     struct prototxt_lexer lexer;
@@ -36,7 +36,7 @@ static int shown_length(const struct prototxt_token *token)
     return token->length < SHOWN_MAX ? (int)token->length : SHOWN_MAX;
 }
 
-/* Fail at a token with "<text><token>"; the end of the file has a name, too. */
+/* Fail at a token with "<text><token>"; the end of the file also has a name. */
 static int fail_got(struct parser *p, const struct prototxt_token *at, const char *wanted)
 {
     const struct prototxt_token *got = &p->lexer.token;
@@ -79,7 +79,7 @@ static uint64_t integer_value(const struct prototxt_token *token)
     size_t length = token->length;
 
     if (length >= sizeof(digits)) {
-        /* Longer than any 64-bit number, unless it begins with many zeros, as only octal numbers
+        /* Too long for a 64-bit number, unless it begins with many zeros, as only octal numbers
          * may. */
         for (size_t i = 0; i + 24 < length; i++)
             if (token->text[i] != '0')
@@ -119,7 +119,7 @@ static int parse_bool(struct parser *p, const struct knob_field *field, bool *ou
                                 field->name, shown_length(token), token->text);
 }
 
-/* Take a minus sign, if there is one. *out_start is the value's first token, for errors. */
+/* Accept a minus sign, if there is one. *out_start is the value's first token, for errors. */
 static int parse_sign(struct parser *p, bool *out_minus, struct prototxt_token *out_start)
 {
     *out_start = p->lexer.token;
@@ -225,8 +225,8 @@ static int parse_word(struct parser *p, const struct knob_field *field, char **o
     return advance(p);
 }
 
-/* Adjacent strings are one value. Errors about it have the position behind it, as in Paddle's
- * reader. */
+/* Adjacent strings are one value. Errors about it give the position after it, as Paddle's reader
+ * does. */
 static int parse_string(struct parser *p, struct fleet_strbuf *out)
 {
     int code = 0;
@@ -320,7 +320,7 @@ static size_t list_count(const struct knob_field *field, const void *value)
     }
 }
 
-/* One more element of a repeated field whose name stands at `at`. */
+/* One more element of a repeated field whose name is at `at`. */
 static int parse_element(struct parser *p, const struct knob_field *field,
                          const struct prototxt_token *at, void *value)
 {
@@ -353,7 +353,7 @@ static double number_at(const struct knob_field *field, const void *value)
     return field->kind == KNOB_INT ? *(const int32_t *)value : (double)*(const float *)value;
 }
 
-/* Colon, value and mark of a field whose name `at` was just read. */
+/* Colon, value and separator of a field whose name `at` was just read. */
 static int parse_field_value(struct parser *p, const struct knob_field *field,
                              enum knob_spelling spelling, const struct prototxt_token *at,
                              void *out)
@@ -393,7 +393,7 @@ static int fail_unknown(struct parser *p, const struct knob_message *message, co
     const char *closest = knobs_closest(message, name);
 
     if (closest && knobs_find(message, closest, NULL)->since == KNOB_OWN)
-        closest = NULL; /* no name of this format */
+        closest = NULL; /* not a name of this format */
     return prototxt_lexer_error(
         &p->lexer, &p->lexer.token, p->err,
         "Message type \"paddle.fleet.%s\" has no field named \"%.*s\".%s%s%s", message->name,

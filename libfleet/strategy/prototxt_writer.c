@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The canonical form. Fields go by number, and numbers differ between the dialects: a message in
- * which an old name was given is written by the old numbers, any other by the new ones.
+ * The canonical form. Fields are ordered by number, and the dialects have different numbers. If an
+ * old name was used in a message, the message is written with the old numbers, otherwise with the
+ * new ones.
  */
 #include <errno.h>
 #include <math.h>
@@ -23,7 +24,7 @@ struct line {
     const struct knob_field *field;
     const char *name;
     int number;
-    size_t place; /* in the table: breaks ties */
+    size_t place; /* position in the table: breaks ties */
 };
 
 static void print_message(const struct knob_message *message, const void *value, int depth,
@@ -151,7 +152,7 @@ static int compare_lines(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
-/* Some field was given under a name that only 2.0 has. */
+/* Was some field given under a name that only 2.0 has? */
 static bool speaks_2_0(const struct knob_message *message, const void *value)
 {
     for (size_t i = 0; i < message->count; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The frame of the selection and its Full policy, which is two tables: pairs that contradict each
- * other, and the order in which units contain each other. Paddle's policy is in select_paddle.c;
+ * The frame of the selection, and its Full policy, which is two tables: pairs that contradict each
+ * other, and the order in which units contain each other. select_paddle.c has Paddle's policy;
  * select_explain.c explains the result.
  */
 #include "libfleet/strategy/select.h"
@@ -11,13 +11,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/map.h"
-#include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/topology.h"
@@ -50,7 +48,7 @@ static const struct {
     {UNIT_DGC, UNIT_SHARDING, sparse_exchange},
 };
 
-/* Outermost first. Tensor parallelism is no unit of Paddle 2.0; it follows the second one. */
+/* Outermost first. Tensor parallelism is not a unit of Paddle 2.0; it follows the second one. */
 static const enum unit containment[] = {
     UNIT_PIPELINE,
     UNIT_SHARDING,
@@ -86,7 +84,7 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct selection *x, co
     fleet_errors_add(x->errors, path.text, "%s", fleet_strbuf_text(&message));
 }
 
-/* "sgd or momentum": Paddle's classes as spec.training.optimizer.name spells them. */
+/* "sgd or momentum": Paddle's classes, spelled as in spec.training.optimizer.name. */
 static void append_lower(struct fleet_strbuf *out, const char *text)
 {
     for (; *text; text++)
@@ -171,7 +169,7 @@ static void list_if_busy(enum unit unit, struct select_result *out)
         select_apply(out, unit);
 }
 
-/* The units that are on and have something to do, by containment. */
+/* The units that are on and have an effect, in order of containment. */
 static void list_applied(struct select_result *out)
 {
     for (size_t i = 0; i < FLEET_COUNT(containment); i++) {
@@ -218,9 +216,9 @@ static void force_int(int32_t *value, uint8_t *has, int32_t forced)
 }
 
 /*
- * The effective strategy has the values that Paddle sets implicitly, if they change anything. It
- * shows the thread for sync_nccl_allreduce only if the user has set that knob, because it is on by
- * default.
+ * The effective strategy contains the values that Paddle sets implicitly, if they change anything.
+ * It shows the thread for sync_nccl_allreduce only if the user has set that knob, because it is on
+ * by default.
  */
 static void force_values(struct strategy *s, int world_size)
 {
@@ -248,7 +246,7 @@ static void force_values(struct strategy *s, int world_size)
         s->has_execution_strategy = KNOB_BY_NAME;
 }
 
-/* No degree is 0 or less, so the grid can be checked although other values are wrong. */
+/* No degree is 0 or less, so the grid can be checked even if other values are wrong. */
 static bool has_legal_degrees(const struct strategy *s)
 {
     const struct strategy_hybrid_config *h = &s->hybrid_configs;
@@ -262,7 +260,7 @@ static bool has_legal_degrees(const struct strategy *s)
 
 /* ---- warnings ------------------------------------------------------------------------------ */
 
-/* What strategy_check() finds unusual; its paths begin with `path`. */
+/* Warnings of strategy_check(); their paths begin with `path`. */
 static void take_warnings(const struct fleet_errors *found, const char *path,
                           struct select_notes *warnings)
 {
@@ -272,7 +270,7 @@ static void take_warnings(const struct fleet_errors *found, const char *path,
         select_note(warnings, found->items[i].path + front, "%s", found->items[i].message);
 }
 
-/* lars adds its own decay to the one that Momentum brings; so does lamb. */
+/* lars adds its own decay to Momentum's; so does lamb. */
 static void warn_of_double_decay(const struct strategy *s, bool has_decay,
                                  struct select_notes *warnings)
 {
@@ -370,8 +368,8 @@ static bool has_model_degree(const struct strategy *s)
            (s->tensor_parallel && s->tensor_parallel_configs.tensor_parallel_degree > 1);
 }
 
-/* Guess the axes from the units that are on: with several workers each unit that divides ranks gets
- * some. */
+/* Guess the axes from the units that are on: if there are several workers, each unit that divides
+ * ranks gets some. */
 static void guess_topology(const struct strategy *s, int world, struct topology *out)
 {
     *out = (struct topology){.world = world};
@@ -408,100 +406,4 @@ void select_roughly(const struct strategy *s, const struct select_options *optio
     if (out_topology->degree[TOPOLOGY_MODEL] > 1 && !out->final.tensor_parallel)
         insert_tensor_parallel(out);
     fleet_errors_release(&ignored);
-}
-
-bool select_is_applied(const struct select_result *result, enum unit unit)
-{
-    return (result->units & UNIT_BIT(unit)) != 0;
-}
-
-void select_apply(struct select_result *result, enum unit unit)
-{
-    select_name(&result->applied, unit_name(unit));
-    result->units |= UNIT_BIT(unit);
-}
-
-bool select_has_note(const struct select_notes *notes, const char *knob)
-{
-    for (size_t i = 0; i < notes->count; i++)
-        if (strcmp(notes->items[i].knob, knob) == 0)
-            return true;
-    return false;
-}
-
-void select_notes_release(struct select_notes *notes)
-{
-    for (size_t i = 0; i < notes->count; i++) {
-        free(notes->items[i].knob);
-        free(notes->items[i].because);
-    }
-    free(notes->items);
-    *notes = (struct select_notes){0};
-}
-
-void select_warn(const struct select_result *result, const char *path,
-                 struct fleet_errors *warnings)
-{
-    for (size_t i = 0; warnings && i < result->warnings.count; i++) {
-        FLEET_AUTO_STRBUF struct fleet_strbuf full = {0};
-
-        fleet_strbuf_appendf(&full, "%s%s%s", path, *path ? "." : "",
-                             result->warnings.items[i].knob);
-        fleet_errors_add(warnings, full.text, "%s", result->warnings.items[i].because);
-    }
-}
-
-void select_result_release(struct select_result *result)
-{
-    select_notes_release(&result->dropped);
-    select_notes_release(&result->without_effect);
-    select_notes_release(&result->notes);
-    select_notes_release(&result->warnings);
-    strategy_release(&result->final);
-}
-
-void select_name(struct select_names *names, const char *name)
-{
-    fleet_assert(names->count < SELECT_NAMES_MAX);
-    names->items[names->count++] = name;
-}
-
-/* Takes `because`. */
-static void append_note(struct select_notes *notes, const char *knob, char *because)
-{
-    notes->items = fleet_grow(notes->items, notes->count, sizeof(*notes->items));
-    notes->items[notes->count].knob = fleet_dup_text(knob);
-    notes->items[notes->count++].because = because;
-}
-
-void select_note(struct select_notes *notes, const char *knob, const char *format, ...)
-{
-    struct fleet_strbuf because = {0};
-    va_list args;
-
-    va_start(args, format);
-    fleet_strbuf_appendv(&because, format, args);
-    va_end(args);
-    append_note(notes, knob, fleet_strbuf_take(&because));
-}
-
-void select_renote(struct select_notes *notes, const char *knob, const char *format, ...)
-{
-    struct fleet_strbuf because = {0};
-    size_t kept = 0;
-    va_list args;
-
-    for (size_t i = 0; i < notes->count; i++) {
-        if (strcmp(notes->items[i].knob, knob) != 0) {
-            notes->items[kept++] = notes->items[i];
-            continue;
-        }
-        free(notes->items[i].knob);
-        free(notes->items[i].because);
-    }
-    notes->count = kept;
-    va_start(args, format);
-    fleet_strbuf_appendv(&because, format, args);
-    va_end(args);
-    append_note(notes, knob, fleet_strbuf_take(&because));
 }

@@ -121,8 +121,8 @@ static const struct {
     {"build_strategy.debug_graphviz_path", WHEN_SET, "fleetjob plan --program prints the program"},
 };
 
-/* Configs without their switch have no effect. This is noted, because the switch was often
- * forgotten. */
+/* Configs without their switch have no effect. This is noted, because users often forget the
+ * switch. */
 static const struct {
     const char *configs;
     const char *knob;
@@ -158,7 +158,7 @@ static bool is_true(const struct strategy *s, const char *path)
     return *(const bool *)knob_value(field, message);
 }
 
-/* Knobs of the exchange that no more particular reason covers. */
+/* Knobs of the exchange without a more specific reason. */
 static void explain_lonely_knobs(const struct strategy *asked, const struct topology *t,
                                  struct select_result *out)
 {
@@ -181,7 +181,7 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
                     "one worker has no other to exchange with");
 }
 
-/* a_sync sets the interval to 0 itself: that is not a value of the user. */
+/* a_sync sets the interval to 0 itself: the user did not set that value. */
 static bool has_server_configs(const struct strategy *asked)
 {
     const struct knob_field *field = knobs_find(knobs_root(), "a_sync_configs", NULL);
@@ -211,7 +211,7 @@ static void explain_idle_knobs(const struct strategy *asked, const struct topolo
     explain_lonely_knobs(asked, t, out);
 }
 
-/* Configs of a knob that is off, or that is on and has no effect. */
+/* Configs of a knob that is off, or that is on without effect. */
 static void explain_configs(const struct strategy *asked, const struct strategy *s,
                             struct select_result *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The selection of Paddle 2.0, with its accidents. Candidates have a fixed order. The longest path
+ * The selection of Paddle 2.0, quirks included. Candidates have a fixed order. The longest path
  * through "may contain" is found by one pass of Floyd and Warshall, in which a path may grow only
  * where the direct edge exists. The last pair that grew wins.
  */
@@ -20,7 +20,7 @@ struct chain {
     size_t count;
 };
 
-/* The reason why `unit`, which is on, cannot be a candidate; false if it can. */
+/* The reason why `unit`, which is on, is not a candidate; false if it is one. */
 static bool is_barred(const struct strategy *s, enum unit unit,
                       const struct select_options *options, char *why, size_t size)
 {
@@ -102,7 +102,7 @@ static void print_chain(const struct chain *chain, char *out, size_t size)
 
 /*
  * Later versions run units that degrees ask for outside this selection: those of hybrid_configs,
- * and a pipeline inside the sharding unit that knows the number of stages.
+ * and, inside the sharding unit, a pipeline that has the number of stages.
  */
 static unsigned int units_by_degree(const struct strategy *s, int world_size)
 {

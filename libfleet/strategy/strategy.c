@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The life of a strategy, and when two of them are the same. */
+/* Creating, copying and comparing strategies. */
 #include "libfleet/strategy/strategy.h"
 
 #include <string.h>

@@ -24,7 +24,7 @@ struct decoder {
     struct fleet_errors *errors;
 };
 
-/* Names of Python properties that are not the name of the field they set. */
+/* Names of Python properties that differ from the name of the field they set. */
 static const struct {
     const char *property;
     const char *field;
@@ -72,7 +72,7 @@ static void refuse(struct decoder *d, const cJSON *item, const char *wanted)
 
 static void refuse_unknown(struct decoder *d, const struct knob_message *message, const char *name)
 {
-    /* Errors beyond the limit are only counted, because the search for similar names takes long. */
+    /* Errors beyond the limit are only counted, because the search for similar names is slow. */
     const char *closest = d->errors->count < FLEET_ERRORS_MAX ? knobs_closest(message, name) : NULL;
 
     if (closest)
@@ -158,7 +158,7 @@ static void read_element(struct decoder *d, const struct knob_field *field, cons
     }
 }
 
-/* A list replaces the earlier one: a resource states values, not additions. */
+/* A list replaces the earlier one: a resource states values, it does not add to them. */
 static bool read_list(struct decoder *d, const struct knob_field *field, const cJSON *json,
                       void *list)
 {
@@ -233,7 +233,7 @@ static bool read_value(struct decoder *d, const struct knob_field *field, const 
     return read_list(d, field, item, value);
 }
 
-/* (4): the other name came first with another value. Only numbers have two names. */
+/* (4): the other name came first, with another value. Only numbers have two names. */
 static bool contradicts(const struct knob_field *field, const cJSON *item, const void *value)
 {
     if (field->kind == KNOB_INT)
@@ -299,7 +299,7 @@ int strategy_json_decode(const cJSON *json, const char *path, struct strategy *o
         refuse(&d, json, "an object");
     } else {
         if (cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(json, "a_sync")))
-            strategy_set_a_sync(out, out->a_sync); /* (6): what follows may set k_steps again */
+            strategy_set_a_sync(out, out->a_sync); /* (6): later fields may set k_steps again */
         read_message(&d, knobs_root(), json, out);
     }
     fleet_strbuf_release(&d.path);

@@ -7,6 +7,7 @@ static const char *const overflows[] = {"skip", "zeroGrad", NULL};
 static const char *const adacomms[] = {"reference", "paper", NULL};
 static const char *const dgc_selects[] = {"exact", "sampled", NULL};
 static const char *const partitions[] = {"ordered", "greedy", NULL};
+static const char *const schedules[] = {"strategy", "zeroBubble", NULL};
 
 static const struct fleet_field options_fields[] = {
     {.name = "overflowAction",
@@ -42,6 +43,24 @@ static const struct fleet_field options_fields[] = {
      .choices = partitions,
      .description = "sharding: give parameters to ranks in order, as Paddle does, or each to the "
                     "lightest rank. Only `fleetjob plan` reads it until sharding runs."},
+    {.name = "pipelineSchedule",
+     .kind = FLEET_FIELD_ENUM,
+     .offset = offsetof(struct strategy_options, pipeline_schedule),
+     .default_text = "\"strategy\"",
+     .choices = schedules,
+     .description = "pipeline: the order of pipeline_configs.schedule_mode, or ZB-H1, which fills "
+                    "bubbles with the gradients of weights. Only `fleetjob plan` reads it until "
+                    "pipelines run."},
+    {.name = "pipelineChunks",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct strategy_options, pipeline_chunks),
+     .min = 1,
+     .max = STRATEGY_CHUNKS_MAX,
+     .default_text = "1",
+     .description = "pipeline: chunks of layers on each stage; more than 1 interleaves them, which "
+                    "needs 1F1B, at least 3 stages, and a multiple of the stages, at least twice "
+                    "them, as micro-batches. Only `fleetjob plan` reads it until pipelines run."},
     {0},
 };
 

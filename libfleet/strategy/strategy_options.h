@@ -8,6 +8,7 @@
  */
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct fleet_object;
 
@@ -27,6 +28,12 @@ enum strategy_partition {
     STRATEGY_PARTITION_ORDERED,
     STRATEGY_PARTITION_GREEDY
 };
+enum strategy_schedule {
+    STRATEGY_SCHEDULE_STRATEGY, /* pipeline_configs.schedule_mode */
+    STRATEGY_SCHEDULE_ZERO_BUBBLE
+};
+
+#define STRATEGY_CHUNKS_MAX 64
 
 struct strategy_options {
     enum strategy_overflow overflow_action;
@@ -34,6 +41,8 @@ struct strategy_options {
     enum strategy_adacomm adacomm_formula;
     enum strategy_dgc_select dgc_select;
     enum strategy_partition partition;
+    enum strategy_schedule pipeline_schedule;
+    int64_t pipeline_chunks; /* of layers, on each stage */
 };
 
 extern const struct fleet_object strategy_options_type;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Three steps: collect the degrees that the strategy gives, give the remaining ranks to the open
- * axes, refuse degrees whose product is not the world. The grid itself is a mixed-radix number
- * system.
+ * Three steps: collect the degrees that the strategy sets, give the remaining ranks to the open
+ * axes, and refuse degrees whose product is not the world size. The grid itself is a mixed-radix
+ * number system.
  */
 #include "libfleet/strategy/topology.h"
 
@@ -17,21 +17,21 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
 
-#define SOURCES_MAX     3 /* fields that may give one degree */
+#define SOURCES_MAX     3 /* number of fields that may set one degree */
 #define SUGGESTIONS_MAX 2
-#define DIVISORS_MAX    128 /* no number up to TOPOLOGY_WORLD_MAX has more */
+#define DIVISORS_MAX    128 /* no number up to TOPOLOGY_WORLD_MAX has more divisors */
 
 struct source {
     const char *field;
     int degree;
-    const char *wanted_by; /* the field that makes the default count; NULL: the degree is given */
+    const char *wanted_by; /* the field that makes the default count; NULL: the degree is set */
 };
 
 /* One axis while the grid is being built. */
 struct axis {
-    struct source sources[SOURCES_MAX]; /* [count]: fields that give the degree */
+    struct source sources[SOURCES_MAX]; /* [count]: fields that set the degree */
     size_t count;
-    bool open; /* no field gives it: it gets the remaining ranks */
+    bool open; /* no field sets it: it gets the remaining ranks */
     int degree;
 };
 
@@ -104,7 +104,7 @@ static void collect(struct builder *b)
          "sharding_configs.dp_degree", g->dp_degree);
 }
 
-/* Two fields that give one degree must agree. Axes without a field are closed at 1 or open. */
+/* Two fields that set one degree must agree. Axes without a field are closed at 1, or open. */
 static void settle(struct builder *b)
 {
     const struct strategy *s = b->strategy;
@@ -141,8 +141,8 @@ struct suggestion {
 
 struct search {
     const struct builder *b;
-    bool exact; /* nothing is open: the product must be the world, not only divide it */
-    int divisors[DIVISORS_MAX]; /* [divisor_count] of the world, ascending */
+    bool exact; /* nothing is open: the product must equal the world, not only divide it */
+    int divisors[DIVISORS_MAX]; /* divisors of the world, [divisor_count], ascending */
     int divisor_count;
     int degree[TOPOLOGY_AXES];
     struct suggestion best[SUGGESTIONS_MAX]; /* [count], nearest first */
@@ -166,7 +166,8 @@ static void keep_if_near(struct search *s, double distance)
 }
 
 /*
- * Try all divisors of `rest` for the axes from `axis` on, except choices that are already too far.
+ * Try all divisors of `rest` for the axes from `axis` on, except choices that are already too far
+ * away.
  */
 static void search_from(struct search *s, int axis, int rest, double distance)
 {
@@ -315,7 +316,7 @@ static void fill_open_axes(struct builder *b)
     axes[TOPOLOGY_PIPELINE].degree *= rest;
 }
 
-/* hybrid_configs.order goes from slowest to fastest and may leave out axes of degree 1. */
+/* hybrid_configs.order goes from slowest to fastest and may omit axes of degree 1. */
 static void set_order(struct builder *b, struct topology *t)
 {
     const struct strategy_strings *order = &b->strategy->hybrid_configs.order;
@@ -377,7 +378,7 @@ int topology_least_world(const struct strategy *s)
     for (int i = 0; i < TOPOLOGY_AXES && product <= TOPOLOGY_WORLD_MAX; i++)
         product *= b.axes[i].degree;
     if (b.axes[TOPOLOGY_DATA].open && s->sharding && s->sharding_configs.hybrid_dp)
-        product *= 2; /* strategy_check() wants more than one group */
+        product *= 2; /* strategy_check() requires more than one group */
     return product > TOPOLOGY_WORLD_MAX ? TOPOLOGY_WORLD_MAX : (int)product;
 }
 

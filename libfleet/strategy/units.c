@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table of units: spec of Paddle 2.0's meta optimizers. */
+/* The table of units: Paddle 2.0's meta optimizers, as specified. */
 #include "libfleet/strategy/units.h"
 
 #include <stddef.h>

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "controller/fleetjob/pod_builder.h"
@@ -31,11 +32,12 @@
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
 
-#define NAMESPACE "default"
-#define NAME      "bench"
-#define SELECTOR  "bench=pods"
-#define IMAGE     "fleet.local/bench:1" /* it is never pulled */
-#define LIMIT_MS  300000.0
+#define NAMESPACE   "default"
+#define NAME        "bench"
+#define SELECTOR    "bench=pods"
+#define IMAGE       "fleet.local/bench:1" /* it is never pulled */
+#define LIMIT_MS    300000.0
+#define SERVERS_MAX 8
 #define TEMPLATE                                                                             \
     "{\"metadata\":{\"labels\":{\"bench\":\"pods\"}},\"spec\":{\"restartPolicy\":\"Never\"," \
     "\"containers\":[{\"name\":\"%s\",\"image\":\"" IMAGE "\",\"command\":[\"train\"],"      \
@@ -91,6 +93,12 @@ struct bench {
     int jobs, pods, added, running, deleted; /* pods: of all jobs */
     bool until_running, is_cleaning, is_over;
     double began_ms, first_ms, last_ms, running_ms;
+    struct server {
+        char name[24];
+        int pid;
+        double begin_s, used_s; /* processor seconds: when we began, and used until the end */
+    } servers[SERVERS_MAX];
+    size_t server_count;
     char *template_;
     struct fleet_map is_running; /* by name */
     char version[32];            /* that the watch has seen */
@@ -101,6 +109,49 @@ static void give_up(const char *what, const struct fleet_error *err)
 {
     (void)fprintf(stderr, "bench_pods: %s: %s\n", what, err ? err->text : "");
     exit(1);
+}
+
+/* ---- processor time -------------------------------------------------------------------------- */
+
+/* Processor seconds that this process has used. */
+static double processor_seconds(int pid)
+{
+    char path[64], text[1024] = "";
+    unsigned long long user = 0, system = 0;
+    const char *end;
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return 0;
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void)fclose(file);
+    end = strrchr(text, ')'); /* the name may have spaces */
+    if (!end ||
+        sscanf(end, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        return 0;
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* $FLEETJOB_BENCH_SERVERS: "NAME=PID NAME=PID ..." */
+static void find_servers(struct bench *b)
+{
+    const char *text = getenv("FLEETJOB_BENCH_SERVERS");
+    int used = 0;
+
+    for (; text && b->server_count < SERVERS_MAX; text += used, b->server_count++) {
+        struct server *server = &b->servers[b->server_count];
+        if (sscanf(text, " %23[^= ]=%d%n", server->name, &server->pid, &used) != 2)
+            break;
+        server->begin_s = processor_seconds(server->pid);
+    }
+}
+
+static void note_servers(struct bench *b)
+{
+    for (size_t i = 0; i < b->server_count; i++)
+        b->servers[i].used_s = processor_seconds(b->servers[i].pid) - b->servers[i].begin_s;
 }
 
 /* The manifest of a job; the caller frees it. */
@@ -266,8 +317,10 @@ static void on_event(void *user, enum kube_watch_type type, const cJSON *pod)
     }
     if (type != KUBE_WATCH_DELETED)
         note_running(b, pod, now_ms);
-    if (!b->is_cleaning && (b->until_running ? b->running : b->added) >= b->pods)
+    if (!b->is_cleaning && (b->until_running ? b->running : b->added) >= b->pods) {
+        note_servers(b);
         clean(b);
+    }
     b->is_over = b->is_cleaning && b->deleted >= b->added;
 }
 
@@ -300,6 +353,7 @@ static void on_list(void *user, const cJSON *list, const struct fleet_error *err
     if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(list, "items")) > 0)
         give_up("there are pods of an earlier run", NULL);
     note_version(b, list);
+    find_servers(b);
     watch(b);
     if (b->maker->manifest)
         run_jobs(b);
@@ -325,7 +379,10 @@ static void report(const struct bench *b)
         rate);
     if (b->until_running)
         printf(",\"runningMs\":%.0f", b->running_ms - b->began_ms);
-    printf("}\n");
+    for (size_t i = 0; i < b->server_count; i++)
+        printf("%s\"%s\":%.2f", i == 0 ? ",\"processorSeconds\":{" : ",", b->servers[i].name,
+               b->servers[i].used_s);
+    printf("%s}\n", b->server_count > 0 ? "}" : "");
 }
 
 int main(int argc, char **argv)

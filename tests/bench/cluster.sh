@@ -6,7 +6,8 @@
 #
 # Kubernetes with KWOK's nodes (e2e/cluster) is brought up, measured and taken down. First without a
 # scheduler, so that nothing but making pods takes time; then with it, until all run. The rivals
-# have no limit on their requests:
+# have no limit on their requests. All controllers have tokens of service accounts, as they have in
+# pods, and ours has the rights of its chart:
 #   loop         POSTs the same finished bodies, as many at once as the controller
 #   job          an Indexed Job of Kubernetes' own controller manager; other operators use it
 #   pytorchjob   Kubeflow's training operator, built from its Go module (minutes, the first time)
@@ -22,6 +23,9 @@ mkdir -p "$logs"
 # shellcheck source=/dev/null
 go=$(. e2e/cluster/common.sh && . e2e/cluster/prerequisites.sh && . e2e/cluster/build.sh &&
     { find_go || { install_go >&2 && find_go; }; })
+
+# shellcheck source=/dev/null
+version=$(. e2e/cluster/common.sh && echo "$KUBERNETES_VERSION")
 
 # Rivals: name, WHO of bench_pods, Go module, version, its CRD within the module.
 rivals=(
@@ -42,7 +46,7 @@ start_rival() { # start_rival NAME WHO MODULE VERSION CRD
     build_rival "$1" "$4" || { echo "without $1: it could not be built"; return 0; }
     "$go" -C "tests/bench/$1" mod download "$3"
     install_crd "$("$go" env GOMODCACHE)/$3@v$4/$5"
-    start "$1" "$program"
+    start "$1" env KUBECONFIG="$logs/rival.conf" "$program"
     whos+=("$2")
 }
 
@@ -95,9 +99,27 @@ install_crd() {
     kubectl apply --server-side "${@/#/--filename=}" >/dev/null
     eventually kubectl wait --for=condition=Established crd --all --timeout=1s
 }
+# identify NAMESPACE NAME FILE: a kubeconfig with a token of this service account
+identify() {
+    kubectl config view --raw --minify --flatten >"$3"
+    KUBECONFIG=$3 kubectl config unset users >/dev/null
+    KUBECONFIG=$3 kubectl config set-credentials "$(KUBECONFIG=$3 kubectl config view \
+        -o 'jsonpath={.contexts[0].context.user}')" \
+        --token "$(kubectl create token --namespace "$1" "$2" --duration 10h)" >/dev/null
+}
 install_crd crds/*.yaml
-start controller build/bin/fleetjob-controller --kubeconfig "$KUBECONFIG" --namespace default \
-    --no-election \
+kubectl create namespace fleetjob-system >/dev/null
+helm template fleetjob charts/fleetjob --namespace fleetjob-system \
+    --kube-version "$version" \
+    --show-only templates/serviceaccount.yaml --show-only templates/rbac-jobs.yaml \
+    --show-only templates/rbac-installation.yaml | kubectl apply --filename=- >/dev/null
+kubectl create serviceaccount rival >/dev/null
+kubectl create clusterrolebinding rival --clusterrole=cluster-admin \
+    --serviceaccount=default:rival >/dev/null
+identify fleetjob-system fleetjob-controller "$logs/controller.conf"
+identify default rival "$logs/rival.conf"
+start controller build/bin/fleetjob-controller --kubeconfig "$logs/controller.conf" \
+    --namespace fleetjob-system --no-election \
     --runtime-image fleet.local/bench:1 --hub-address 127.0.0.1:17443 --hub-port 17443 \
     --probe-port 18080
 whos=(loop fleetjob job)
@@ -106,6 +128,11 @@ for rival in "${rivals[@]}"; do
     start_rival ${rival}
 done
 eventually curl -sf http://127.0.0.1:18080/readyz
+FLEETJOB_BENCH_SERVERS="controller=${started[0]}"
+for server in apiserver etcd scheduler manager kwok; do
+    FLEETJOB_BENCH_SERVERS+=" $server=$("$cluster" pid "$server")"
+done
+export FLEETJOB_BENCH_SERVERS
 
 echo "== $pods pods made, nothing scheduled (load $(cut -d' ' -f1 /proc/loadavg))"
 "$cluster" stop scheduler

@@ -91,12 +91,6 @@ static int download(const struct kernel_call *call, const struct kernel_call *de
     return 0;
 }
 
-static bool is_optimizer(enum op_kind kind)
-{
-    return kind == OP_SGD || kind == OP_MOMENTUM || kind == OP_ADAM || kind == OP_ADAMW ||
-           kind == OP_LAMB || kind == OP_LARS;
-}
-
 static struct cuda_operator_context context_of(const struct kernel_call *device)
 {
     struct fleet_cuda_scalars scalars = {.step = device->scalars->step,
@@ -120,7 +114,7 @@ static struct cuda_operator_context context_of(const struct kernel_call *device)
         fleet_assert(count >= 0);
         context.gradients = uploaded(gradients, (size_t)count * sizeof(gradients[0]));
     }
-    if (is_optimizer(device->op->kind)) {
+    if (cuda_operator_is_optimizer(device->op->kind)) {
         parameter = cuda_operator_parameter(device);
         context.parameter = uploaded(&parameter, sizeof(parameter));
     }

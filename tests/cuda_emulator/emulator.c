@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,13 +62,14 @@ struct thread {
     enum emulator_warp_function function;
     unsigned mask;
     uint64_t value, *out;
-    struct copy copies[COPIES_MAX];
     int copy_count, group; /* the group that is filled */
     void *fake_stack;      /* the address sanitizer's */
+    struct copy copies[COPIES_MAX];
 };
 
 struct emulator_index emulator_thread_index, emulator_block_index, emulator_block_size,
     emulator_grid_size;
+emulator_submit_fn emulator_submit;
 struct running running;
 uint32_t warp_clock[WARPS_MAX][WARPS_MAX];
 
@@ -181,7 +183,9 @@ static void prepare(int thread)
     *--top = (void *)fiber;
     for (int i = 0; i < 6; i++)
         *--top = NULL;
-    *t = (struct thread){.sp = top, .state = THREAD_READY};
+    memset(t, 0, offsetof(struct thread, copies));
+    t->sp = top;
+    t->state = THREAD_READY;
     t->index =
         (struct emulator_index){(unsigned)thread % emulator_block_size.x,
                                 (unsigned)thread / emulator_block_size.x % emulator_block_size.y,
@@ -302,6 +306,12 @@ static void join_warps(const bool in[WARPS_MAX])
                 warp_clock[w][i] = warp_clock[i][i];
 }
 
+/* Names of files; almost always one literal. */
+static bool is_same(const char *a, const char *b)
+{
+    return a == b || strcmp(a, b) == 0;
+}
+
 static bool waits_at(const struct thread *t, int id)
 {
     return t->state == THREAD_AT_BARRIER && t->barrier == id;
@@ -355,7 +365,7 @@ void emulator_barrier(int id, int count, const char *file, int line)
         if (!waits_at(t, id))
             continue;
         arrived++;
-        if (t->barrier_count != count || t->line != line || strcmp(t->file, file) != 0) {
+        if (t->barrier_count != count || t->line != line || !is_same(t->file, file)) {
             emulator_fail("divergent barrier %d: this thread is at %s:%d, thread %d at %s:%d", id,
                           file, line, i, t->file, t->line);
             return;
@@ -371,7 +381,7 @@ void emulator_barrier(int id, int count, const char *file, int line)
 static bool is_with(const struct thread *t, const struct thread *self)
 {
     return t->state == THREAD_IN_WARP && t->function == self->function && t->mask == self->mask &&
-           t->line == self->line && strcmp(t->file, self->file) == 0;
+           t->line == self->line && is_same(t->file, self->file);
 }
 
 /* All lanes of the mask are here: hand out the values. */

@@ -17,7 +17,8 @@
  *  - a read of memory that was never written;
  *  - two accesses of two threads, one of them a write, that no barrier orders; those of two blocks
  *    never are ordered within a launch.
- * The `asan` build has the address and undefined sanitizers instead.
+ * The `asan` build has the address and undefined sanitizers instead. The `fake` build sees no
+ * accesses; it is the one that is fast enough for whole trainers (tests/cuda_fake).
  *
  * The first failure ends its launch, which then returns cudaErrorLaunchFailure;
  * emulator_failure() says what it was.
@@ -70,6 +71,13 @@ typedef void (*emulator_body)(const void *arguments);
 /* Run the grid; 0, or a negative number after a failure. */
 int emulator_run(const char *kernel, emulator_body body, const void *arguments,
                  struct emulator_index grid, struct emulator_index block, size_t dynamic_bytes);
+
+/* Takes a launch in place of emulator_run(), for a fake runtime that runs it later: it copies the
+ * `bytes` of arguments and returns a cudaError. NULL: launches run at once. */
+typedef int (*emulator_submit_fn)(void *stream, const char *kernel, emulator_body body,
+                                  const void *arguments, size_t bytes, struct emulator_index grid,
+                                  struct emulator_index block, size_t dynamic_bytes);
+extern emulator_submit_fn emulator_submit;
 
 /* The block's shared array of one declaration; `site` is the declaration's own address. */
 void *emulator_shared(const void *site, size_t bytes, const char *name);

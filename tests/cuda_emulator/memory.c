@@ -59,7 +59,7 @@ static void *dynamic;
 
 bool emulator_sees_accesses(void)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(EMULATOR_FAKE)
     return false;
 #else
     return true;
@@ -226,8 +226,13 @@ static bool is_ordered(uint64_t earlier, bool atomic)
            warp_clock[running.thread / WARP][thread / WARP] > (earlier >> 1 & 0x1ffff);
 }
 
-/* What the linker knows of the program's own memory: constants and tables that kernels read. */
+/* What the linker knows of the program's own memory: constants and tables that kernels read. The
+ * fake library has none, and no check that asks. */
+#if defined(EMULATOR_FAKE)
+static const char __executable_start[1], end[1];
+#else
 extern const char __executable_start[], end[];
+#endif
 
 static bool is_in_image(const void *address)
 {

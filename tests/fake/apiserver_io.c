@@ -15,7 +15,10 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/api_error.h"
@@ -40,6 +43,7 @@ struct kube_call {
     double due_ms, deadline_ms; /* deadline: HUGE_VAL for none */
     struct kube_request request;
     char *method, *path, *body;
+    bool wants_metadata;
     struct fake_response response;
     struct fleet_strbuf pending; /* of a stream, cut into pieces … */
     size_t told;                 /* bytes of `pending` that have been passed on */
@@ -136,6 +140,23 @@ static void end_with_answer(struct kube_call *call)
     fake_response_release(&answer);
 }
 
+/* An answer in the form that the request prefers: without spec, status and data. */
+static void keep_metadata(struct fake_response *response)
+{
+    FLEET_AUTO_JSON cJSON *object = cJSON_Parse(fleet_strbuf_text(&response->body));
+    cJSON *metadata = cJSON_DetachItemFromObjectCaseSensitive(object, "metadata");
+    FLEET_AUTO_JSON cJSON *partial = fleet_json_new_object();
+    FLEET_AUTO_FREE char *text = NULL;
+
+    fleet_json_set_string(partial, "apiVersion", "meta.k8s.io/v1");
+    fleet_json_set_string(partial, "kind", "PartialObjectMetadata");
+    if (metadata)
+        fleet_json_set(partial, "metadata", metadata);
+    text = fleet_json_print(partial);
+    fleet_strbuf_clear(&response->body);
+    fleet_strbuf_append(&response->body, text);
+}
+
 static void arrive(struct fake_io *io, struct kube_call *call)
 {
     struct fake_request request = {call->method, call->path, call->body,
@@ -143,6 +164,8 @@ static void arrive(struct fake_io *io, struct kube_call *call)
 
     fake_apiserver_set_wall(io->server, WALL_START + (int64_t)io->now_ms);
     fake_apiserver_handle(io->server, &request, &call->response);
+    if (call->wants_metadata && call->response.status / 100 == 2)
+        keep_metadata(&call->response);
     if (call->response.drop || uniform(io) < io->weather.lost_answer)
         call->step = STEP_FAILS;
     else
@@ -236,6 +259,8 @@ static struct kube_call *io_send(struct kube_io *kube, const struct kube_request
     call->request = *request;
     call->method = strdup(request->method);
     call->path = strdup(request->path);
+    call->wants_metadata =
+        request->accept && strstr(request->accept, "as=PartialObjectMetadata") != NULL;
     if (request->content_type) {
         call->body = calloc(1, request->body_size + 1);
         fleet_assert(call->body != NULL);

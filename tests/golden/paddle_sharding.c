@@ -36,7 +36,8 @@ static void print_stage(const struct pipeline_shape *shape, int stage, struct fl
     fleet_strbuf_append(out, "");
     pipeline_steps(shape, stage, steps);
     for (size_t i = 0; i < count; i++) {
-        fleet_strbuf_appendf(out, "%c%d", steps[i].is_backward ? 'b' : 'f', steps[i].micro_batch);
+        fleet_strbuf_appendf(out, "%c%d", pipeline_pass_letter(steps[i].pass),
+                             steps[i].micro_batch);
         if (shape->chunks > 1)
             fleet_strbuf_appendf(out, "_vp%d", steps[i].chunk);
         fleet_strbuf_append(out, ";");

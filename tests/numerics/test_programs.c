@@ -61,7 +61,7 @@ static int build_program(const char *training_text, const char *strategy_text, c
 
     assert_int_equal(training_config_decode(t, "", &training, &errors), 0);
     assert_int_equal(strategy_json_decode(s, "", &strategy, &errors), 0);
-    rc = model_build(&training, out, err);
+    rc = model_build(&training, NULL, out, err);
     for (int stage = PASS_FORWARD; stage <= PASS_BACKWARD && rc == 0; stage++) {
         if (stage == PASS_BACKWARD)
             rc = autodiff_run(out, err);

@@ -252,6 +252,8 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         1000000330, /* admission refuses a pod for a while: the job was refused for ever */
         /* a record is removed with the status before its hub hears that it was written */
         1200003437,
+        /* one trainer of a worker dies with the leader, the other holds the newest state */
+        1350045085,
         1350037276, /* a pod without labels outlives its status: a second worker, and it stays */
         2000001345, /* a finished own trainer is lost and comes back: it was counted twice */
         2000001647, /* InternalError is not written in time: never looked at again */

@@ -4,12 +4,16 @@
  * The trainer's side of the link: what an agent orders in one breath comes out as one generation
  * after the other, and every one that is aborted is handed out to be answered.
  */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -137,6 +141,90 @@ static void test_control__an_agent_that_hangs_up_is_reported(void **state)
     control_free(pair.control);
 }
 
+/* ---- starts that fail ------------------------------------------------------------------------ */
+
+static int open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_ptr_not_equal(folder, NULL);
+    while (readdir(folder))
+        count++;
+    (void)closedir(folder);
+    return count;
+}
+
+/* No thread can have a stack of this size. */
+static void set_stacks(size_t size)
+{
+    pthread_attr_t attributes;
+
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    if (size > 0)
+        assert_int_equal(pthread_attr_setstacksize(&attributes, size), 0);
+    assert_int_equal(pthread_setattr_default_np(&attributes), 0);
+    (void)pthread_attr_destroy(&attributes);
+}
+
+/* The trainer's side of the link is closed, and so is all that was opened for it. */
+static void expect_nothing_left(struct pair *pair, int before, int rc, int expected)
+{
+    char byte;
+
+    assert_int_equal(rc, expected);
+    assert_ptr_equal(pair->control, NULL);
+    assert_int_equal(pair->trainer.fd, -1);
+    assert_int_equal(read(pair->agent.fd, &byte, 1), 0);
+    assert_int_equal(open_files(), before - 1);
+    link_release(&pair->agent);
+}
+
+static void test_control__a_thread_that_cannot_start_leaves_nothing(void **state)
+{
+    struct pair pair = {0};
+    struct fleet_error err;
+    pthread_attr_t usual;
+    size_t size;
+    int before, rc;
+
+    (void)state;
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_attr_getstacksize(&usual, &size), 0);
+    (void)pthread_attr_destroy(&usual);
+    open_pair(&pair);
+    before = open_files();
+    set_stacks((size_t)1 << 50);
+    rc = control_start(&pair.trainer, &pair.control, &err);
+    set_stacks(size);
+    expect_nothing_left(&pair, before, rc, -EAGAIN);
+    assert_string_equal(err.text, "start the control thread: Resource temporarily unavailable");
+}
+
+static void test_control__without_a_free_file_it_is_an_error_and_leaves_nothing(void **state)
+{
+    struct rlimit usual, small;
+    struct fleet_error err;
+    int before, rc, lowest;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    for (int free_files = 0; free_files < 2; free_files++) {
+        struct pair pair = {0};
+        open_pair(&pair);
+        before = open_files();
+        lowest = dup(0); /* the numbers below are taken */
+        assert_int_equal(close(lowest), 0);
+        small =
+            (struct rlimit){.rlim_cur = (rlim_t)(lowest + free_files), .rlim_max = usual.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+        rc = control_start(&pair.trainer, &pair.control, &err);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        expect_nothing_left(&pair, before, rc, -EMFILE);
+        assert_string_equal(err.text, "start the control thread: Too many open files");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +232,8 @@ int main(void)
         cmocka_unit_test(test_control__only_the_newest_of_several_is_handed_out),
         cmocka_unit_test(test_control__leaving_comes_before_a_generation_that_waits),
         cmocka_unit_test(test_control__an_agent_that_hangs_up_is_reported),
+        cmocka_unit_test(test_control__a_thread_that_cannot_start_leaves_nothing),
+        cmocka_unit_test(test_control__without_a_free_file_it_is_an_error_and_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

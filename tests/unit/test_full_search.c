@@ -145,7 +145,7 @@ static bool is_in_space(const struct full_request *request, const struct full_ch
            (c->model == 1 || (is_gpt && t->model.heads % c->model == 0)) &&
            (c->sharding == 1) == (c->stage == 0) && t->global_batch_size % c->micro_batch == 0 &&
            (is_power || c->micro_batch == t->micro_batch_size) &&
-           t->global_batch_size / c->micro_batch >= (int64_t)c->data * c->sharding;
+           t->global_batch_size / c->micro_batch >= (int64_t)c->data * c->sharding * c->pipeline;
 }
 
 static void search_by_force(struct brute *brute)

@@ -296,6 +296,68 @@ static void test_hub_members__a_new_hub_learns_restarts_that_were_not_recorded(v
     stop();
 }
 
+/* Two trainers in each pod. Worker 0 was left behind with step 20. Worker 1 went on alone in
+ * generation 5; one of its trainers dies before it has come to the new hub, the other holds step
+ * 40. */
+static void left_behind(void)
+{
+    static const struct hub_start s = {
+        .epoch = 2,
+        .recorded = {1, 5},
+        .progress_step = 40,
+        .lineage = {.entries = {{{1, 4}, 1}, {{1, 5}, 21}}, .count = 2}};
+
+    start(1, 2, &s);
+    w.peers[0].processes = w.peers[1].processes = 2;
+    w.peers[0].status = (struct message_status){.state = MESSAGE_STATE_WAITING,
+                                                .generation = {1, 4},
+                                                .step = 20,
+                                                .state_generation = {1, 4}};
+    hello(0);
+    remember(1, 1);
+    w.peers[1].place = 0;
+    w.peers[1].left_for = "MemberLost";
+    w.peers[1].status.state = MESSAGE_STATE_STARTING;
+}
+
+static void test_hub_members__a_new_hub_waits_for_a_pod_of_which_one_trainer_died(void **state)
+{
+    (void)state;
+    left_behind();
+    wait_quietly(3000, true);
+    hello(1);
+    wait_quietly(15000, true);
+    assert_phase(HUB_GATHERING); /* worker 0 alone would go on from step 20 */
+    w.peers[1].status.state = MESSAGE_STATE_WAITING;
+    hello(1);
+    assert_generation(6);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 40);
+    stop();
+    left_behind();
+    hello(1);
+    wait_quietly(31000, true); /* it may never start again */
+    assert_generation(6);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 20);
+    stop();
+}
+
+static void
+test_hub_members__a_pod_with_a_dead_trainer_is_not_left_out_for_a_slow_record(void **state)
+{
+    (void)state;
+    left_behind();
+    w.confirms = false;
+    wait_quietly(10500, true);
+    assert_phase(HUB_RECORDING); /* worker 0 alone */
+    hello(1);
+    assert_phase(HUB_GATHERING);
+    w.confirms = true;
+    w.peers[1].status.state = MESSAGE_STATE_WAITING;
+    hello(1);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 40);
+    stop();
+}
+
 static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(void **state)
 {
     struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .restarts = 1};
@@ -447,6 +509,8 @@ int main(void)
         TEST(a_generation_without_members_has_failed),
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
+        TEST(a_new_hub_waits_for_a_pod_of_which_one_trainer_died),
+        TEST(a_pod_with_a_dead_trainer_is_not_left_out_for_a_slow_record),
         TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
         TEST(a_new_hub_waits_for_members_that_it_has_not_heard_of),
         TEST(a_hub_that_has_moved_waits_longer),

@@ -46,6 +46,9 @@ static const struct {
     {"strategyOptions: {partition: greedy}", ADAMW,
      "spec.strategyOptions.partition: has no effect: only `fleetjob plan` reads it until sharding "
      "runs\n"},
+    {"strategyOptions: {pipelineSchedule: zeroBubble, pipelineChunks: 2}", ADAMW,
+     "spec.strategyOptions.pipelineSchedule: has no effect: pipeline is off\n"
+     "spec.strategyOptions.pipelineChunks: has no effect: pipeline is off\n"},
     {"strategyOptions: {overflowAction: zeroGrad}", ADAMW,
      "spec.strategyOptions.overflowAction: has no effect: without amp and a loss scale no update "
      "overflows\n"},
@@ -145,7 +148,7 @@ static const struct {
     {"spec.training.model.depths", "libfleet/program/models/resnet.c", "->depths"},
     {"spec.training.model.sizes", "libfleet/program/models/mlp.c", "model.sizes"},
     {"spec.training.model.activation", "libfleet/program/models/mlp.c", "model.activation"},
-    {"spec.training.model.initialWeights", "agent/runtime/save.c", "model.initial_weights"},
+    {"spec.training.model.initialWeights", "agent/runtime/save_restore.c", "model.initial_weights"},
     {"spec.training.data.path", "agent/runtime/origin.c", "data.path"},
     {"spec.training.data.tokenizer", "agent/runtime/data/dataset.c", "data.tokenizer"},
     {"spec.training.data.vocabulary", "libfleet/plan/plan.c", "data.vocabulary"},
@@ -157,7 +160,7 @@ static const struct {
     {"spec.training.checkpoint.path", "agent/runtime/save.c", "checkpoint.path"},
     {"spec.training.checkpoint.everySteps", "agent/runtime/rollback.c", "checkpoint.every_steps"},
     {"spec.training.checkpoint.keep", "agent/runtime/checkpoint/snapshot.c", "->keep"},
-    {"spec.training.checkpoint.resume", "agent/runtime/save.c", "checkpoint.resume"},
+    {"spec.training.checkpoint.resume", "agent/runtime/save_restore.c", "checkpoint.resume"},
     {"spec.training.checkpoint.format", "agent/runtime/save.c", "checkpoint.format"},
     {"spec.training.evaluation.everySteps", "agent/runtime/evaluate.c", "evaluation.every_steps"},
     {"spec.training.evaluation.batches", "agent/runtime/evaluate.c", "evaluation.batches"},
@@ -166,7 +169,7 @@ static const struct {
     {"spec.training.health.window", "agent/runtime/ledger.c", "health->window"},
     {"spec.training.log.everySteps", "agent/runtime/report.c", "log.every_steps"},
     {"spec.training.log.tensorboard", "agent/runtime/charts.c", "log.tensorboard"},
-    {"spec.training.log.curve", "cli/run.c", "log.curve"},
+    {"spec.training.log.curve", "cli/run_curve.c", "log.curve"},
     {"spec.training.optimizer.clip.globalNorm", "libfleet/program/passes/optimizer.c",
      "clip->global_norm"},
     {"spec.training.optimizer.clip.norm", "libfleet/program/passes/optimizer.c", "clip->norm"},

@@ -143,12 +143,47 @@ static void test_kube_rest__repeats_what_can_do_no_harm(void **state)
     cJSON_Delete(pod);
 }
 
+static void note_answer(void *user, const cJSON *object, const struct fleet_error *err)
+{
+    assert_null(err);
+    *(cJSON **)user = cJSON_Duplicate(object, true);
+}
+
+static void test_kube_rest__asks_for_metadata_if_that_is_enough(void **state)
+{
+    static const char text[] =
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"n\"},\"spec\":{\"nodeName\":\"x\"}}";
+    cJSON *pod = cJSON_Parse(text);
+
+    (void)state;
+    for (int only = 0; only <= 1; only++) {
+        struct fake_apiserver *server = fake_apiserver_new();
+        struct fake_io *io = fake_io_new(server, 1);
+        struct kube_rest_request request = {.verb = KUBE_CREATE,
+                                            .resource = &kube_pods,
+                                            .namespace_ = "n",
+                                            .body = pod,
+                                            .only_metadata = only == 1};
+        cJSON *answer = NULL;
+
+        (void)kube_rest_start(fake_io_kube(io), &request, note_answer, &answer);
+        fake_io_run(io, 20000);
+        assert_string_equal(fleet_json_text_at(answer, "metadata.name"), "p");
+        assert_int_equal(fleet_json_at(answer, "spec") != NULL, only == 0);
+        cJSON_Delete(answer);
+        fake_io_free(io);
+        fake_apiserver_free(server);
+    }
+    cJSON_Delete(pod);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kube_rest__writes_paths_as_the_server_reads_them),
         cmocka_unit_test(test_kube_rest__names_api_versions),
         cmocka_unit_test(test_kube_rest__repeats_what_can_do_no_harm),
+        cmocka_unit_test(test_kube_rest__asks_for_metadata_if_that_is_enough),
     };
     return cmocka_run_group_tests_name("kube_rest", tests, NULL, NULL);
 }

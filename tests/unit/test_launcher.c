@@ -22,7 +22,11 @@
 #include <cmocka.h>
 
 #include "cli/launcher.h"
+#include "cli/state_file.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
 
 #define PATIENCE_MS 120000.0 /* a busy machine */
@@ -267,6 +271,35 @@ static void test_launcher__pods_die_with_a_killed_launcher(void **state)
     (void)close(fds[1]);
 }
 
+/* ---- the file that lists them ---------------------------------------------------------------- */
+
+static void test_launcher__a_state_file_lists_what_runs_or_leaves_nothing(void **state)
+{
+    char folder[] = "/tmp/test-launcher-state-XXXXXX", path[64], pid[32];
+    FLEET_AUTO_FREE char *text = NULL;
+    struct fleet_error err;
+    struct world w;
+    size_t size;
+
+    (void)state;
+    open_world(&w, "echo started; sleep 60");
+    launcher_create(w.launcher, 2, 1);
+    run_until(&w, has_said_something);
+    assert_ptr_not_equal(mkdtemp(folder), NULL);
+    (void)snprintf(path, sizeof(path), "%s/state.json", folder);
+    assert_int_equal(state_file_write(path, "job", 7, 40, w.launcher, &err), 0);
+    assert_int_equal(fleet_file_read(path, 1 << 16, &text, &size, &err), 0);
+    (void)snprintf(pid, sizeof(pid), "\"agentPid\":%d,", (int)launcher_at(w.launcher, 0)->pid);
+    if (!strstr(text, pid) || !strstr(text, "\"index\":2,"))
+        fail_msg("no %s in %s", pid, text);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    /* The leak sanitizer sees what such a failure leaves behind. */
+    assert_int_equal(state_file_write(path, "job", 7, 41, w.launcher, &err), -ENOENT);
+    assert_ptr_not_equal(strstr(err.text, path), NULL);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_launcher__deleting_asks_first_and_kills_later),
         cmocka_unit_test(test_launcher__nothing_of_a_killed_pod_is_left),
         cmocka_unit_test(test_launcher__pods_die_with_a_killed_launcher),
+        cmocka_unit_test(test_launcher__a_state_file_lists_what_runs_or_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

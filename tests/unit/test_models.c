@@ -51,7 +51,7 @@ static int build(const char *job, struct program *out, struct fleet_error *err)
     fleet_errors_print(&errors, &text);
     if (rc < 0)
         fail_msg("the test's job is refused: %s", text.text);
-    rc = model_build(&config, out, err);
+    rc = model_build(&config, NULL, out, err);
     training_config_release(&config);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 #include "tests/golden/golden.h"
@@ -38,7 +39,8 @@ static void print_recorded(const struct pipeline_shape *shape, int stage, struct
     assert_non_null(steps);
     pipeline_steps(shape, stage, steps);
     for (size_t i = 0; i < count; i++) {
-        fleet_strbuf_appendf(out, "%c%d", steps[i].is_backward ? 'b' : 'f', steps[i].micro_batch);
+        fleet_strbuf_appendf(out, "%c%d", pipeline_pass_letter(steps[i].pass),
+                             steps[i].micro_batch);
         if (shape->chunks > 1)
             fleet_strbuf_appendf(out, "_vp%d", steps[i].chunk);
         fleet_strbuf_append_char(out, ';');
@@ -88,12 +90,14 @@ static void expect_printed(struct pipeline_shape shape, int stage, const char *w
 static void test_pipeline_schedule__prints_for_people(void **state)
 {
     (void)state;
-    expect_printed((struct pipeline_shape){4, 8, 1, false}, 1,
+    expect_printed((struct pipeline_shape){4, 8, 1, false, false}, 1,
                    "f0 f1 f2 b0 f3 b1 f4 b2 f5 b3 f6 b4 f7 b5 b6 b7");
-    expect_printed((struct pipeline_shape){4, 3, 1, true}, 2, "f0 f1 f2 b0 b1 b2");
-    expect_printed((struct pipeline_shape){3, 6, 2, false}, 2,
+    expect_printed((struct pipeline_shape){4, 3, 1, true, false}, 2, "f0 f1 f2 b0 b1 b2");
+    expect_printed((struct pipeline_shape){3, 6, 2, false, false}, 2,
                    "f0 f1 f2 f0' b0' f1' b1' f2' b2' f3 b0 f4 b1 f5 b2 f3' b3' f4' b4' f5' b5' b3 "
                    "b4 b5");
+    expect_printed((struct pipeline_shape){2, 3, 1, false, .zero_bubble = true}, 1,
+                   "f0 b0 f1 b1 w0 f2 b2 w1 w2");
 }
 
 static void test_pipeline_schedule__takes_the_published_time(void **state)
@@ -102,9 +106,10 @@ static void test_pipeline_schedule__takes_the_published_time(void **state)
         struct pipeline_shape shape;
         double makespan; /* forward 1, backward 2 */
     } rows[] = {
-        {{4, 8, 1, false}, 33},    {{4, 8, 1, true}, 33},     {{4, 8, 2, false}, 28.5},
-        {{4, 8, 4, false}, 26.25}, {{8, 32, 1, false}, 117},  {{8, 32, 2, false}, 106.5},
-        {{3, 7, 3, false}, 23},    {{4, 10, 2, false}, 34.5},
+        {{4, 8, 1, false, false}, 33},   {{4, 8, 1, true, false}, 33},
+        {{4, 8, 2, false, false}, 28.5}, {{4, 8, 4, false, false}, 26.25},
+        {{8, 32, 1, false, false}, 117}, {{8, 32, 2, false, false}, 106.5},
+        {{3, 7, 3, false, false}, 23},   {{4, 10, 2, false, false}, 34.5},
     };
 
     (void)state;
@@ -123,12 +128,85 @@ static void test_pipeline_schedule__takes_the_time_of_the_formula(void **state)
     for (int p = 1; p <= 9; p++)
         for (int m = 1; m <= 12; m++)
             for (int all_forward = 0; all_forward < 2; all_forward++) {
-                struct pipeline_shape shape = {p, m, 1, all_forward != 0};
+                struct pipeline_shape shape = {p, m, 1, all_forward != 0, false};
                 double ours = pipeline_makespan(&shape, 1, 2), wanted = 3.0 * (m + p - 1);
                 if (fabs(ours - wanted) > 1e-9)
                     fail_msg("P=%d M=%d %s: expected %g, got %g", p, m,
                              all_forward ? "F-then-B" : "1F1B", wanted, ours);
             }
+}
+
+/* ZB-H1 (2401.10241, table 2): with equal passes the bubble is (P - 1) of one pass; a stage holds
+ * at most P micro-batches. */
+static void test_pipeline_schedule__zero_bubble_has_a_third_of_the_bubble(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 9; p++)
+        for (int m = p; m <= 3 * p; m++) {
+            struct pipeline_shape shape = {p, m, 1, false, .zero_bubble = true};
+            struct pipeline_shape plain = {p, m, 1, false, false};
+            double ours = pipeline_makespan(&shape, 1, 2), wanted = 3.0 * m + p - 1;
+
+            if (fabs(ours - wanted) > 1e-9)
+                fail_msg("P=%d M=%d: expected %g, got %g", p, m, wanted, ours);
+            for (int stage = 0; stage < p; stage++)
+                assert_true(pipeline_peak(&shape, stage) <= pipeline_peak(&plain, 0));
+        }
+}
+
+static void test_pipeline_schedule__zero_bubble_runs_each_pass_once(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 6; p++)
+        for (int m = 1; m <= 14; m++)
+            for (int stage = 0; stage < p; stage++) {
+                struct pipeline_shape shape = {p, m, 1, false, .zero_bubble = true};
+                int next[PIPELINE_PASSES] = {0};
+                struct pipeline_step *steps = calloc(pipeline_step_count(&shape), sizeof(*steps));
+
+                assert_non_null(steps);
+                assert_true(pipeline_makespan(&shape, 1, 2) > 0);
+                pipeline_steps(&shape, stage, steps);
+                for (int i = 0; i < 3 * m; i++) {
+                    assert_int_equal(steps[i].micro_batch, next[steps[i].pass]++);
+                    assert_true(next[PIPELINE_WEIGHTS] <= next[PIPELINE_BACKWARD]);
+                    assert_true(next[PIPELINE_BACKWARD] <= next[PIPELINE_FORWARD]);
+                }
+                free(steps);
+            }
+}
+
+static void test_pipeline_schedule__names_the_nearest_shape_that_works(void **state)
+{
+    static const struct {
+        struct pipeline_shape shape;
+        const char *message; /* "" = it runs */
+    } rows[] = {
+        {{1, 1, 1, false, false}, ""},
+        {{4, 8, 1, true, false}, ""},
+        {{4, 4, 1, false, true}, ""},
+        {{3, 6, 2, false, false}, ""},
+        {{4, 3, 1, false, false},
+         "3 micro-batches are fewer than the 4 pipeline stages: at least 4 micro-batches, or at "
+         "most 3 stages"},
+        {{4, 8, 1, true, true}, "zero-bubble is an order of its own: not with F-then-B"},
+        {{2, 8, 2, false, false},
+         "2 chunks a stage need at least 3 pipeline stages, not 2, or 1 chunk"},
+        {{4, 5, 2, false, false},
+         "2 chunks a stage need at least 8 micro-batches on 4 stages, not 5; or 1 chunk"},
+        {{4, 10, 2, false, false},
+         "2 chunks a stage need a multiple of the 4 stages as micro-batches, not 10: 8 or 12; or 1 "
+         "chunk"},
+        {{4, 8, 2, true, false}, "2 chunks a stage need the schedule 1F1B, or 1 chunk"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fleet_error err = {0};
+
+        assert_int_equal(pipeline_check(&rows[i].shape, &err) < 0, rows[i].message[0] != '\0');
+        assert_string_equal(err.text, rows[i].message);
+    }
 }
 
 static void test_pipeline_schedule__holds_the_published_activations(void **state)
@@ -137,11 +215,11 @@ static void test_pipeline_schedule__holds_the_published_activations(void **state
 
     (void)state;
     for (int stage = 0; stage < 4; stage++) {
-        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 1, true}, stage),
+        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 1, true, false}, stage),
                          f_then_b[stage]);
-        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 1, false}, stage),
+        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 1, false, false}, stage),
                          one[stage]);
-        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 2, false}, stage),
+        assert_int_equal(pipeline_peak(&(struct pipeline_shape){4, 8, 2, false, false}, stage),
                          two_chunks[stage]);
     }
 }
@@ -153,6 +231,9 @@ int main(void)
         cmocka_unit_test(test_pipeline_schedule__prints_for_people),
         cmocka_unit_test(test_pipeline_schedule__takes_the_published_time),
         cmocka_unit_test(test_pipeline_schedule__takes_the_time_of_the_formula),
+        cmocka_unit_test(test_pipeline_schedule__zero_bubble_has_a_third_of_the_bubble),
+        cmocka_unit_test(test_pipeline_schedule__zero_bubble_runs_each_pass_once),
+        cmocka_unit_test(test_pipeline_schedule__names_the_nearest_shape_that_works),
         cmocka_unit_test(test_pipeline_schedule__holds_the_published_activations),
     };
     return cmocka_run_group_tests_name("pipeline_schedule", tests, NULL, NULL);

@@ -116,12 +116,15 @@ static void test_pod_builder__an_agent_of_another_image_has_all_in_its_environme
     (void)state;
     read_job(
         "{replicas: 1, template: {spec: {terminationGracePeriodSeconds: 90, containers: [{name: w,"
-        " image: my/torch:2, command: [train], env: [{name: FLEET_JOB_NAME, value: other}]}]}}}",
+        " image: my/torch:2, command: [train], env: [{name: FLEET_JOB_NAME, value: other},"
+        " {name: FLEET_ATTEMPT, value: '9'}]}]}}}",
         "strategyPolicy: Full", &job);
     job.status.agent_image = strdup("runtime:before");
     pod = build(&job, 0, 0, NULL);
     assert_string_equal(variable(pod, "FLEET_ENVIRONMENT_FILE"), "(none)");
     assert_string_equal(variable(pod, "FLEET_JOB_NAME"), "gpt");
+    assert_string_equal(variable(pod, "FLEET_INDEX"), "0");
+    assert_string_equal(variable(pod, "FLEET_ATTEMPT"), "0");
     assert_string_equal(variable(pod, "FLEET_HUB_FILE"), POD_BUILDER_JOB_FOLDER "/hub");
     assert_string_equal(variable(pod, "FLEET_GRACE_SECONDS"), "90");
     fleetjob_release(&job);
@@ -157,11 +160,10 @@ static void test_pod_builder__runs_the_runtime_image_as_it_is(void **state)
     expect(pod, "spec.volumes[0].configMap.name", "\"text\"");
     expect(pod, "spec.volumes[1].secret.secretName", "\"gpt-abc\"");
     expect(pod, "spec.volumes[2].emptyDir.medium", "\"Memory\"");
-    assert_string_equal(variable(pod, "FLEET_INDEX"), "1");
-    assert_string_equal(variable(pod, "FLEET_ATTEMPT"), "2");
+    assert_string_equal(variable(pod, "FLEET_POD_NAME"), "gpt-worker-1-2");
     assert_string_equal(variable(pod, "FLEET_ENVIRONMENT_FILE"),
                         POD_BUILDER_JOB_FOLDER "/environment");
-    expect(pod, "spec.containers[0].env[6]", "(none)"); /* each one costs every watcher of pods */
+    expect(pod, "spec.containers[0].env[4]", "(none)"); /* each one costs every watcher of pods */
     expect_common(&job, "FLEET_GRACE_SECONDS", "30");
     expect_common(&job, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
     expect_common(&job, "FLEET_JOB_UID", "0123456789-abc");
@@ -254,7 +256,7 @@ static void test_pod_builder__brings_the_agent_into_another_image(void **state)
     expect(pod, "spec.containers[1].command", "(none)");
     expect(pod, "spec.tolerations[1].key", "\"node.kubernetes.io/not-ready\"");
     expect(pod, "spec.tolerations[2]", "(none)");
-    assert_string_equal(variable(pod, "FLEET_INDEX"), "0"); /* ours, once */
+    assert_string_equal(variable(pod, "FLEET_INDEX"), "(none)"); /* the name's, not the user's */
     assert_string_equal(variable(pod, "LR"), "1");
     assert_string_equal(variable(pod, "FLEET_JOB_NAME"), "(none)"); /* the file's */
     expect_common(&job, "FLEET_GRACE_SECONDS", "90");

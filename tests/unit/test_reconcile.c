@@ -45,6 +45,7 @@
 
 #include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/reconcile.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -169,7 +170,7 @@ static void read_pods(struct scenario *s)
             .finished_wall_ms = time_at(item, "finished"),
         };
         (void)snprintf(uid, sizeof(uid), "uid-%d-%d", pod->index, pod->attempt);
-        pod->name = reconcile_pod_name(s->job.metadata.name, pod->index, pod->attempt);
+        pod->name = worker_name_build(s->job.metadata.name, pod->index, pod->attempt);
         pod->uid = strdup(uid);
     }
     s->observed.pods = s->pods;
@@ -501,8 +502,8 @@ static void carry_out(struct scenario *s, const struct actions *a)
             s->pods[i].is_deleting |= strcmp(s->pods[i].name, a->deletes[d].name) == 0;
     for (size_t c = 0; c < a->create_count; c++)
         s->pods[count++] = (struct observed_pod){
-            .name = reconcile_pod_name(s->job.metadata.name, a->creates[c].index,
-                                       a->creates[c].attempt),
+            .name =
+                worker_name_build(s->job.metadata.name, a->creates[c].index, a->creates[c].attempt),
             .uid = strdup("new"),
             .index = a->creates[c].index,
             .attempt = a->creates[c].attempt,

@@ -91,7 +91,7 @@ static void test_reconciler__nothing_follows_a_write_that_was_refused(void **sta
     assert_int_equal(w.hubs, 0);
     fake_io_run(w.io, 2000);
     assert_int_equal(fake_apiserver_count(w.server, PODS), 3);
-    assert_int_equal(fake_apiserver_count(w.server, EVENTS), 2); /* Accepted, CreatedPods */
+    assert_int_equal(fake_apiserver_count(w.server, EVENTS), 1); /* CreatedPods */
     stop(&w);
 }
 

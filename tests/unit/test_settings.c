@@ -88,11 +88,9 @@ static void test_settings__files_are_read_anew(void **state)
     expect_error("read FLEET_HUB_FILE");
 }
 
-static const char *const required[] = {"FLEET_POD_NAME", "FLEET_POD_UID", "FLEET_INDEX"};
-
-/* Settings as of the files and this file of variables; the variables that it sets are taken away
- * again. */
-static int read_with(const char *lines, struct settings *out, struct fleet_error *err)
+/* Settings of the pod `name`, as of the files and this file of variables. `index` NULL: not set. */
+static int read_as(const char *name, const char *index, const char *lines, struct settings *out,
+                   struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, "environment");
     int rc;
@@ -100,14 +98,20 @@ static int read_with(const char *lines, struct settings *out, struct fleet_error
     say(0, "10.0.0.2:7443");
     say(1, "PEM");
     say(2, "t0ken");
-    for (size_t i = 0; i < FLEET_COUNT(required); i++)
-        assert_int_equal(setenv(required[i], "7", 1), 0);
+    assert_int_equal(setenv("FLEET_POD_NAME", name, 1), 0);
+    assert_int_equal(setenv("FLEET_POD_UID", "7", 1), 0);
+    assert_int_equal(index ? setenv("FLEET_INDEX", index, 1) : unsetenv("FLEET_INDEX"), 0);
     assert_int_equal(fleet_file_write(path, lines, strlen(lines), NULL), 0);
     assert_int_equal(setenv("FLEET_ENVIRONMENT_FILE", path, 1), 0);
     rc = settings_read(NULL, out, err);
     (void)unlink(path);
     assert_int_equal(unsetenv("FLEET_ENVIRONMENT_FILE"), 0);
     return rc;
+}
+
+static int read_with(const char *lines, struct settings *out, struct fleet_error *err)
+{
+    return read_as("7", "7", lines, out, err);
 }
 
 static void test_settings__a_file_has_what_is_the_same_for_all_workers(void **state)
@@ -126,6 +130,45 @@ static void test_settings__a_file_has_what_is_the_same_for_all_workers(void **st
     assert_string_equal(getenv("FLEET_JOB_NAME"), "gpt"); /* trainers inherit it */
     settings_release(&settings);
     assert_int_equal(unsetenv("FLEET_PROCESSES"), 0);
+}
+
+static void test_settings__the_name_of_the_pod_has_index_and_attempt(void **state)
+{
+    static const char lines[] = "FLEET_JOB_NAME=gpt-2\nFLEET_JOB_UID=1\nFLEET_JOB_FILE=/j\n";
+    static const struct {
+        const char *name, *index;
+        int expected_index, expected_attempt; /* -1: an error */
+    } cases[] = {
+        {"gpt-2-worker-31-4", NULL, 31, 4},
+        {"gpt-2-worker-31-4", "7", 7, 4},
+        {"other", "7", 7, 0},
+        {"gpt-worker-31-4", NULL, -1, 0},
+        {"gpt-2-worker-031-4", NULL, -1, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        struct settings settings;
+        struct fleet_error err;
+        int rc;
+
+        assert_int_equal(unsetenv("FLEET_JOB_NAME"), 0);
+        assert_int_equal(unsetenv("FLEET_ATTEMPT"), 0);
+        rc = read_as(cases[i].name, cases[i].index, lines, &settings, &err);
+        if (cases[i].expected_index < 0) {
+            assert_int_equal(rc, -EINVAL);
+            assert_non_null(strstr(err.text, "FLEET_INDEX"));
+            continue;
+        }
+        if (rc < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(settings.index, cases[i].expected_index);
+        assert_int_equal(settings.attempt, cases[i].expected_attempt);
+        if (!cases[i].index)
+            assert_string_equal(getenv("FLEET_INDEX"), "31"); /* trainers inherit it */
+        settings_release(&settings);
+    }
+    assert_int_equal(unsetenv("FLEET_ATTEMPT"), 0);
 }
 
 static void test_settings__a_line_of_the_file_is_a_variable_of_ours(void **state)
@@ -170,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_settings__the_hub_is_where_the_environment_says),
         cmocka_unit_test(test_settings__files_are_read_anew),
         cmocka_unit_test(test_settings__a_file_has_what_is_the_same_for_all_workers),
+        cmocka_unit_test(test_settings__the_name_of_the_pod_has_index_and_attempt),
         cmocka_unit_test(test_settings__a_line_of_the_file_is_a_variable_of_ours),
     };
 

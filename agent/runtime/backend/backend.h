@@ -4,10 +4,19 @@
 
 /*
  * A back end: memory and a table of kernels, one per kind of operator. cpu/ computes; guard/ is
- * cpu/ over memory that the host cannot touch (registry.h names them).
+ * cpu/ over memory that the host cannot touch; cuda/ opens the library of the GPU's back end
+ * (registry.h names them).
  *
  * Memory of the device is written and read by kernels, by copy_in, copy_out and clear, and through
  * backend_map(). Every other access is a defect: on a GPU it would crash, under guard/ it does.
+ *
+ * Queues: the slots of the CPU have ended when they return. On a GPU a slot puts work into a queue
+ * and returns at once; only copy_out, narrow, widen and map wait, because the host uses their
+ * result or their memory next. A handle belongs to one of two queues, and backend_second() gives
+ * the handle of the other. The order between the two follows from events.
+ *
+ * A device that fails cannot be used again by its process. Slots that can fail return -EIO then.
+ * The others end the process with a message, because their caller would go on with wrong values.
  *
  * Determinism: at one instruction-set level the bits of a kernel's result depend only on its
  * operands: not on the number of threads, not on addresses, not on earlier work. Reductions use a
@@ -24,6 +33,7 @@
 
 struct fleet_error;
 struct backend;
+struct backend_event;
 
 /* The messages that dgc sends and has received (libfleet/program/dgc.h). */
 struct run_messages {
@@ -105,6 +115,17 @@ struct backend_vtable {
     void (*unmap)(struct backend *backend, void *device, size_t bytes, enum backend_access access,
                   void *host);
 
+    /* The inline functions below; all NULL: everything has ended when its slot returns, and every
+     * operator with a kernel can run. */
+    int (*prepare)(struct backend *backend, const struct program *program,
+                   const struct program_op *op, struct fleet_error *err);
+    struct backend *(*second)(struct backend *backend);
+    int (*event_new)(struct backend *backend, struct backend_event **out, struct fleet_error *err);
+    void (*event_free)(struct backend *backend, struct backend_event *event);
+    int (*record)(struct backend *backend, struct backend_event *event, struct fleet_error *err);
+    int (*await)(struct backend *backend, struct backend_event *event, struct fleet_error *err);
+    int (*finish)(struct backend *backend, struct fleet_error *err);
+
     void (*free)(struct backend *backend);
 };
 
@@ -136,6 +157,59 @@ static inline void backend_unmap(struct backend *backend, void *device, size_t b
 {
     if (backend)
         backend->vtable->unmap(backend, device, bytes, access, host);
+}
+
+/*
+ * Say before the first step that `op` will run: the back end allocates what its kernel needs beside
+ * the operands. -ENOTSUP: the kernel does not have these types or sizes. -ENOMEM.
+ */
+static inline int backend_prepare(struct backend *backend, const struct program *program,
+                                  const struct program_op *op, struct fleet_error *err)
+{
+    return backend->vtable->prepare ? backend->vtable->prepare(backend, program, op, err) : 0;
+}
+
+/* The handle of the second queue, for one other thread; freed with `backend`. */
+static inline struct backend *backend_second(struct backend *backend)
+{
+    return backend->vtable->second ? backend->vtable->second(backend) : backend;
+}
+
+/* An event. 0 with *out = NULL where there are no queues; the others do nothing for NULL. -EIO,
+ * -ENOMEM. */
+static inline int backend_event_new(struct backend *backend, struct backend_event **out,
+                                    struct fleet_error *err)
+{
+    *out = NULL;
+    return backend->vtable->event_new ? backend->vtable->event_new(backend, out, err) : 0;
+}
+
+static inline void backend_event_free(struct backend *backend, struct backend_event *event)
+{
+    if (event)
+        backend->vtable->event_free(backend, event);
+}
+
+/* The event happens when all that is in this handle's queue now has ended. -EIO. */
+static inline int backend_record(struct backend *backend, struct backend_event *event,
+                                 struct fleet_error *err)
+{
+    return event ? backend->vtable->record(backend, event, err) : 0;
+}
+
+/* What is put into this handle's queue from now on starts after the event's newest record. The host
+ * does not wait. -EIO. */
+static inline int backend_await(struct backend *backend, struct backend_event *event,
+                                struct fleet_error *err)
+{
+    return event ? backend->vtable->await(backend, event, err) : 0;
+}
+
+/* Wait until all of both queues has ended. -EIO: the device has failed. -EINVAL: a kernel has found
+ * an id or a target out of range since the last call. */
+static inline int backend_finish(struct backend *backend, struct fleet_error *err)
+{
+    return backend->vtable->finish ? backend->vtable->finish(backend, err) : 0;
 }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/backend/cpu/backend_level.h"
+#include "agent/runtime/backend/cuda/cuda_library.h"
 #include "agent/runtime/backend/guard/guard_backend.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
@@ -24,13 +25,37 @@ static int create_guard(enum fleet_isa level, int threads, struct backend **out,
     return rc;
 }
 
-static struct backend *create_guarded_memory(int threads)
+static int create_memory(int threads, struct backend **out, struct fleet_error *err)
 {
-    return backend_guard_new(backend_cpu_memory_new(threads));
+    (void)err;
+    *out = backend_cpu_memory_new(threads);
+    return 0;
+}
+
+static int create_guarded_memory(int threads, struct backend **out, struct fleet_error *err)
+{
+    (void)err;
+    *out = backend_guard_new(backend_cpu_memory_new(threads));
+    return 0;
+}
+
+/* The level is that of CPUs; the library knows its GPU. */
+static int create_cuda(enum fleet_isa level, int threads, struct backend **out,
+                       struct fleet_error *err)
+{
+    (void)level, (void)threads;
+    return cuda_library_backend(out, err);
+}
+
+static int create_cuda_memory(int threads, struct backend **out, struct fleet_error *err)
+{
+    (void)threads;
+    return cuda_library_backend(out, err);
 }
 
 static const struct backend_kind kinds[] = {
-    {"cpu", backend_cpu_new, backend_cpu_memory_new},
+    {"cpu", backend_cpu_new, create_memory},
+    {"cuda", create_cuda, create_cuda_memory},
     {"guard", create_guard, create_guarded_memory},
 };
 

@@ -4,7 +4,8 @@
 
 /*
  * The back ends by name. A trainer takes the one that the environment variable FLEET_BACKEND names;
- * without it, "cpu". "guard" is for tests (guard/guard_backend.h).
+ * without it, "cpu". "cuda" needs an NVIDIA GPU (cuda/cuda_library.h). "guard" is for tests
+ * (guard/guard_backend.h).
  */
 
 #include "agent/runtime/backend/backend.h"
@@ -16,8 +17,8 @@ struct backend_kind {
     /* A back end at `level` with `threads` threads: errors as backend_cpu_new(). */
     int (*create)(enum fleet_isa level, int threads, struct backend **out, struct fleet_error *err);
 
-    /* Only its memory, without kernels: for data that outlives a change of the level. */
-    struct backend *(*create_memory)(int threads);
+    /* Only its memory: for data that outlives a change of the level. Errors as create(). */
+    int (*create_memory)(int threads, struct backend **out, struct fleet_error *err);
 };
 
 /* NULL if none has this name. */

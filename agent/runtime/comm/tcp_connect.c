@@ -11,48 +11,39 @@
  *      └──any failure──── CHALLENGE ──proof A is right:  PROOF ──proof D is right──▶ DONE
  *                               │      send proof D ──▶ DONE  └──▶ failure, 2 s of silence: closed
  *
- * hello = magic, version, from, to, world, nonce; proof X = HMAC-SHA256(key, X, hello, nonce of the
- * acceptor). Both proofs cover both nonces and all numbers, so nothing recorded can be played back,
- * and a process of another generation, whose key differs, is a stranger.
+ * tcp_hello.h says what hello and proofs are.
  *
  * (1) A dialler never gives up before the deadline: the other side may still be busy ending the
  *     last generation, whose key it then answers with.
  * (2) An unproven connection costs one entry of a bounded list and no waiting; the oldest is
  *     dropped when the list is full.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/runtime/comm/engine.h"
+#include "agent/runtime/comm/tcp_address.h"
+#include "agent/runtime/comm/tcp_hello.h"
 #include "libfleet/base/assert.h"
-#include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 
-#define HELLO_MAGIC    0x464c4a44u
-#define HELLO_VERSION  1u
-#define NONCE_SIZE     16
-#define HELLO_SIZE     (5 * 4 + NONCE_SIZE)
-#define CHALLENGE_SIZE (NONCE_SIZE + FLEET_SHA256_SIZE)
+#define CHALLENGE_SIZE (TCP_NONCE_SIZE + FLEET_SHA256_SIZE)
 #define SILENCE_MS_MAX 2000.0 /* an accepted connection that is not proven by then is closed */
 #define RETRY_MS_MIN   2.0
 #define RETRY_MS_MAX   100.0
 #define STRANGERS_MAX  128 /* unproven accepted connections at a time, besides one a rank */
 #define ACCEPTS_A_TURN 64  /* so that a flood of connections cannot starve the proven ones */
-#define LISTEN_BACKLOG 1024
-#define DEAD_PEER_S    3 /* a host that answers no keep-alive for so long is lost */
+#define DEAD_PEER_S    3   /* a host that answers no keep-alive for so long is lost */
 
 enum phase {
     PHASE_FREE,
@@ -72,8 +63,8 @@ struct connection {
     const char *reason; /* why the last attempt failed; static */
     struct sockaddr_storage address;
     socklen_t address_size;
-    uint8_t hello[HELLO_SIZE];
-    uint8_t nonce[NONCE_SIZE]; /* the acceptor's */
+    uint8_t hello[TCP_HELLO_SIZE];
+    uint8_t nonce[TCP_NONCE_SIZE]; /* the acceptor's */
     uint8_t input[CHALLENGE_SIZE];
     size_t got; /* bytes of input */
 };
@@ -86,63 +77,6 @@ struct connector {
     int *sockets;         /* [world], -1 until proven */
     int missing;
 };
-
-/* ---- messages -------------------------------------------------------------------------------- */
-
-static void put32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint32_t get32(const uint8_t *from)
-{
-    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
-           (uint32_t)from[3] << 24;
-}
-
-static void write_hello(uint8_t hello[HELLO_SIZE], int from, int to, int world)
-{
-    put32(hello, HELLO_MAGIC);
-    put32(hello + 4, HELLO_VERSION);
-    put32(hello + 8, (uint32_t)from);
-    put32(hello + 12, (uint32_t)to);
-    put32(hello + 16, (uint32_t)world);
-    fleet_random_bytes(hello + 20, NONCE_SIZE);
-}
-
-/* The rank that says hello to us in this world, or -1. */
-static int read_hello(const uint8_t hello[HELLO_SIZE], const struct comm_tcp_options *options)
-{
-    uint32_t from = get32(hello + 8);
-
-    if (get32(hello) != HELLO_MAGIC || get32(hello + 4) != HELLO_VERSION ||
-        get32(hello + 12) != (uint32_t)options->rank ||
-        get32(hello + 16) != (uint32_t)options->world || from >= (uint32_t)options->world ||
-        from <= (uint32_t)options->rank)
-        return -1;
-    return (int)from;
-}
-
-static void make_proof(const struct connector *c, const struct connection *connection, char side,
-                       uint8_t out[FLEET_SHA256_SIZE])
-{
-    uint8_t text[1 + HELLO_SIZE + NONCE_SIZE];
-
-    text[0] = (uint8_t)side;
-    memcpy(text + 1, connection->hello, HELLO_SIZE);
-    memcpy(text + 1 + HELLO_SIZE, connection->nonce, NONCE_SIZE);
-    fleet_hmac_sha256(c->options->key, COMM_KEY_SIZE, text, sizeof(text), out);
-}
-
-static bool proof_is_right(const struct connector *c, const struct connection *connection,
-                           char side, const uint8_t *proof)
-{
-    uint8_t expected[FLEET_SHA256_SIZE];
-
-    make_proof(c, connection, side, expected);
-    return fleet_secret_equal(expected, proof, sizeof(expected));
-}
 
 /* A few bytes into an empty socket buffer: all or a broken connection. */
 static bool send_all(int fd, const void *data, size_t size)
@@ -240,8 +174,8 @@ static void connected(struct connector *c, struct connection *connection, int ra
         retry_later(connection, code == ECONNREFUSED ? "refused" : "not reachable", now);
         return;
     }
-    write_hello(connection->hello, c->options->rank, rank, c->options->world);
-    if (!send_all(connection->fd, connection->hello, HELLO_SIZE))
+    tcp_hello_write(connection->hello, c->options->rank, rank, c->options->world);
+    if (!send_all(connection->fd, connection->hello, TCP_HELLO_SIZE))
         retry_later(connection, "it closed the connection", now);
     else
         connection->phase = PHASE_CHALLENGE;
@@ -254,12 +188,14 @@ static void challenged(struct connector *c, struct connection *connection, int r
 
     if (rc == 0)
         return;
-    memcpy(connection->nonce, connection->input, NONCE_SIZE);
+    memcpy(connection->nonce, connection->input, TCP_NONCE_SIZE);
     if (rc < 0)
         retry_later(connection, "it closed the connection", now);
-    else if (!proof_is_right(c, connection, 'A', connection->input + NONCE_SIZE))
+    else if (!tcp_hello_check(c->options->key, connection->hello, connection->nonce, 'A',
+                              connection->input + TCP_NONCE_SIZE))
         retry_later(connection, "it has another key, that of another generation", now);
-    else if (make_proof(c, connection, 'D', proof), !send_all(connection->fd, proof, sizeof(proof)))
+    else if (tcp_hello_prove(c->options->key, connection->hello, connection->nonce, 'D', proof),
+             !send_all(connection->fd, proof, sizeof(proof)))
         retry_later(connection, "it closed the connection", now);
     else
         finish(c, connection, rank);
@@ -268,18 +204,19 @@ static void challenged(struct connector *c, struct connection *connection, int r
 static void greeted(struct connector *c, struct connection *connection)
 {
     uint8_t answer[CHALLENGE_SIZE];
-    int rc = fill_input(connection, HELLO_SIZE);
+    int rc = fill_input(connection, TCP_HELLO_SIZE);
 
     if (rc == 0)
         return;
-    memcpy(connection->hello, connection->input, HELLO_SIZE);
-    if (rc < 0 || read_hello(connection->hello, c->options) < 0) {
+    memcpy(connection->hello, connection->input, TCP_HELLO_SIZE);
+    if (rc < 0 || tcp_hello_read(connection->hello, c->options) < 0) {
         close_connection(connection);
         return;
     }
-    fleet_random_bytes(connection->nonce, NONCE_SIZE);
-    memcpy(answer, connection->nonce, NONCE_SIZE);
-    make_proof(c, connection, 'A', answer + NONCE_SIZE);
+    fleet_random_bytes(connection->nonce, TCP_NONCE_SIZE);
+    memcpy(answer, connection->nonce, TCP_NONCE_SIZE);
+    tcp_hello_prove(c->options->key, connection->hello, connection->nonce, 'A',
+                    answer + TCP_NONCE_SIZE);
     connection->phase = PHASE_PROOF;
     if (!send_all(connection->fd, answer, sizeof(answer)))
         close_connection(connection);
@@ -289,8 +226,9 @@ static void proven(struct connector *c, struct connection *connection)
 {
     int rc = fill_input(connection, FLEET_SHA256_SIZE);
 
-    if (rc > 0 && proof_is_right(c, connection, 'D', connection->input))
-        finish(c, connection, read_hello(connection->hello, c->options));
+    if (rc > 0 && tcp_hello_check(c->options->key, connection->hello, connection->nonce, 'D',
+                                  connection->input))
+        finish(c, connection, tcp_hello_read(connection->hello, c->options));
     else if (rc != 0)
         close_connection(connection);
 }
@@ -428,37 +366,6 @@ static int connect_all(struct connector *c, double deadline_ms, struct fleet_err
     return 0;
 }
 
-/* "host:port", "[v6]:port" */
-static int parse_address(const char *text, int rank, struct connection *connection,
-                         struct fleet_error *err)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    const char *colon = text ? strrchr(text, ':') : NULL;
-    char host[256];
-    size_t length;
-    int rc;
-
-    if (!colon || colon == text || (size_t)(colon - text) >= sizeof(host))
-        return fleet_error(err, -EINVAL, "address \"%.100s\" of rank %d is not host:port",
-                           text ? text : "", rank);
-    length = (size_t)(colon - text);
-    if (text[0] == '[' && text[length - 1] == ']') {
-        text++;
-        length -= 2;
-    }
-    memcpy(host, text, length);
-    host[length] = '\0';
-    rc = getaddrinfo(host, colon + 1, &hints, &found);
-    if (rc != 0)
-        return fleet_error(err, -EINVAL, "address \"%.100s\" of rank %d: %s", text, rank,
-                           gai_strerror(rc));
-    memcpy(&connection->address, found->ai_addr, found->ai_addrlen);
-    connection->address_size = found->ai_addrlen;
-    freeaddrinfo(found);
-    return 0;
-}
-
 static int prepare(struct connector *c, struct fleet_error *err)
 {
     int rank = c->options->rank, world = c->options->world;
@@ -473,11 +380,13 @@ static int prepare(struct connector *c, struct fleet_error *err)
     for (int i = 0; i < c->connection_count; i++)
         c->connections[i].fd = -1;
     for (int r = 0; r < rank; r++) {
-        int rc = parse_address(c->options->addresses[r], r, &c->connections[r], err);
+        struct connection *connection = &c->connections[r];
+        int rc = tcp_address_parse(c->options->addresses[r], r, &connection->address,
+                                   &connection->address_size, err);
         if (rc < 0)
             return rc;
-        c->connections[r].phase = PHASE_WAITING;
-        c->connections[r].retry_ms = RETRY_MS_MIN;
+        connection->phase = PHASE_WAITING;
+        connection->retry_ms = RETRY_MS_MIN;
     }
     return 0;
 }
@@ -501,42 +410,4 @@ int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, 
     free(c.connections);
     free(c.polls);
     return rc;
-}
-
-/* ---- listening ------------------------------------------------------------------------------- */
-
-static int bound_port(int fd)
-{
-    struct sockaddr_storage address;
-    socklen_t size = sizeof(address);
-
-    if (getsockname(fd, (struct sockaddr *)&address, &size) < 0)
-        return -errno;
-    return address.ss_family == AF_INET6
-               ? ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port)
-               : ntohs(((struct sockaddr_in *)(void *)&address)->sin_port);
-}
-
-int comm_tcp_listen(const char *host, int *out_fd, int *out_port, struct fleet_error *err)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_NUMERICSERV | AI_PASSIVE};
-    struct addrinfo *found = NULL;
-    FLEET_AUTO_CLOSE int fd = -1;
-    int rc = getaddrinfo(host && host[0] ? host : NULL, "0", &hints, &found), port;
-
-    if (rc != 0)
-        return fleet_error(err, -EINVAL, "listen on %s: %s", host ? host : "any", gai_strerror(rc));
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    rc = fd < 0 ? -1 : bind(fd, found->ai_addr, found->ai_addrlen);
-    if (rc == 0)
-        rc = listen(fd, LISTEN_BACKLOG);
-    freeaddrinfo(found);
-    port = rc == 0 ? bound_port(fd) : -errno;
-    if (port < 0)
-        return fleet_error(err, port, "listen on %s: %s", host ? host : "any", strerror(-port));
-    *out_port = port;
-    *out_fd = fd;
-    fd = -1;
-    return 0;
 }

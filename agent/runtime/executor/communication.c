@@ -135,7 +135,7 @@ static int run_operands(const struct exchange *x, const void *in, void *out)
     const struct program_op *op = x->op;
     const struct program_var *given = op->kind == OP_RECEIVE ? NULL : var_of(x, op->inputs[0]);
     const struct program_var *got = op->kind == OP_SEND ? NULL : var_of(x, op->outputs[0]);
-    struct backend *memory = x->c->memory;
+    struct backend *memory = x->backend;
     size_t in_bytes = given ? program_var_bytes(given) : 0;
     size_t out_bytes = got ? program_var_bytes(got) : 0;
     void *send, *receive;
@@ -170,9 +170,9 @@ static void run_alone(const struct exchange *x, const void *in, void *out)
         return;
     bytes = program_var_bytes(&x->program->vars[op->inputs[0]]);
     if (in != out) {
-        void *to = backend_map(x->c->memory, out, bytes, BACKEND_WRITE);
+        void *to = backend_map(x->backend, out, bytes, BACKEND_WRITE);
         v->copy_out(x->backend, to, in, bytes);
-        backend_unmap(x->c->memory, out, bytes, BACKEND_WRITE, to);
+        backend_unmap(x->backend, out, bytes, BACKEND_WRITE, to);
     }
 }
 
@@ -204,11 +204,11 @@ static int sum_in_tree(const struct exchange *x)
     int rc;
 
     for (int n = 0; n < count; n++)
-        slots[n] = backend_map(c->memory, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE);
+        slots[n] = backend_map(x->backend, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE);
     rc = comm_tree_sum(x->comm, c->leaves, slots, x->op->attributes.flat_count, c->workspace,
                        deadline_of(x), x->err);
     for (int n = 0; n < count; n++)
-        backend_unmap(c->memory, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE, slots[n]);
+        backend_unmap(x->backend, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE, slots[n]);
     return rc;
 }
 
@@ -294,10 +294,10 @@ static int run_range(const struct exchange *x, float *range)
 
     if (x->op->attributes.wire == OP_WIRE_FP16 && !is_by_owner)
         return run_range_in_halves(x, range, 1.0f);
-    host = backend_map(x->c->memory, range, bytes, BACKEND_CHANGE);
+    host = backend_map(x->backend, range, bytes, BACKEND_CHANGE);
     rc = is_by_owner ? run_owned(x, host)
                      : communicate(x, host, host, x->op->attributes.flat_count, COMM_FP32);
-    backend_unmap(x->c->memory, range, bytes, BACKEND_CHANGE, host);
+    backend_unmap(x->backend, range, bytes, BACKEND_CHANGE, host);
     return rc;
 }
 

@@ -25,7 +25,6 @@ struct fleet_error;
 struct communication {
     struct comm *world;                      /* aborted when a run fails halfway; may be NULL */
     struct comm *groups[OP_GROUP_WORLD + 1]; /* by the set of axes; NULL: only this rank */
-    struct backend *memory;                  /* has the memory of the operands */
     void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
 
@@ -52,9 +51,10 @@ struct communication {
 /* Bytes of host memory that any one operator of `program` needs in this rank's groups. */
 size_t communication_workspace(const struct communication *c, const struct program *program);
 
-/* Run `op`, with kernels of `backend`. `in` and `out` are its operands in device memory; for a
- * range both point to its first element in the segment of its space. Errors as in comm.h, with the
- * operator's name in front; -EINVAL: the group has no rank at the root or shift. */
+/* Run `op`; what it does on the device goes into the queue of `backend`. `in` and `out` are its
+ * operands in device memory; for a range both point to its first element in the segment of its
+ * space. Errors as in comm.h, with the operator's name in front; -EINVAL: the group has no rank at
+ * the root or shift. */
 int communication_run(const struct communication *c, struct backend *backend,
                       const struct program *program, const struct program_op *op, const void *in,
                       void *out, struct fleet_error *err);

@@ -32,12 +32,14 @@ struct launch {
     struct executor *executor;
     uint64_t ticket;
     void *input, *output;
+    struct backend_event *before, *after; /* its operands are complete; its work has ended */
 };
 
 struct executor {
     const struct program *program;
-    struct backend *backend;
-    struct launch *launches; /* [count] in program order */
+    struct backend *backend, *second; /* of the kernels' queue, and of the second one */
+    struct backend_event *joined;     /* all that has run in the second queue */
+    struct launch *launches;          /* [count] in program order */
     int count;
     int first[PROGRAM_SECTION_COUNT + 1]; /* launches of section s: [first[s], first[s + 1]) */
     int communications;                   /* how many of them communicate */
@@ -74,6 +76,7 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
 {
     struct launch *launch = &executor->launches[executor->count++];
     bool communicates = op_definition(op->kind)->is_communication;
+    int rc;
 
     *launch = (struct launch){.op = op, .waits_for = NONE, .ready = NONE, .executor = executor};
     if (!communicates)
@@ -81,6 +84,12 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
     if (!communicates && !launch->kernel)
         return fleet_error(err, -ENOTSUP, "back end %s has no kernel for %s",
                            executor->backend->vtable->name, op_definition(op->kind)->name);
+    if (!communicates)
+        rc = backend_prepare(executor->backend, executor->program, op, err);
+    else if ((rc = backend_event_new(executor->backend, &launch->before, err)) == 0)
+        rc = backend_event_new(executor->backend, &launch->after, err);
+    if (rc < 0)
+        return fleet_error_wrap(err, "%s", op_definition(op->kind)->name);
     executor->communications += communicates;
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         launch->in[i] = place_of(plan, i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
@@ -137,14 +146,16 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
                  struct backend *backend, struct executor **out, struct fleet_error *err)
 {
     struct executor *executor = calloc(1, sizeof(*executor));
-    int rc = 0;
+    int rc;
 
     fleet_assert(executor != NULL);
     executor->program = program;
     executor->backend = backend;
+    executor->second = backend_second(backend);
     executor->last_put = NONE;
     executor->launches = calloc((size_t)program->op_count + 1, sizeof(*executor->launches));
     fleet_assert(executor->launches != NULL);
+    rc = backend_event_new(backend, &executor->joined, err);
     for (int i = 0, section = 0; i < program->op_count && rc == 0; i++) {
         while (section < (int)program->ops[i].section)
             executor->first[++section] = executor->count;
@@ -168,6 +179,11 @@ void executor_free(struct executor *executor)
     if (!executor)
         return;
     queue_free(executor->queue);
+    for (int i = 0; i < executor->count; i++) {
+        backend_event_free(executor->backend, executor->launches[i].before);
+        backend_event_free(executor->backend, executor->launches[i].after);
+    }
+    backend_event_free(executor->backend, executor->joined);
     free(executor->launches);
     free(executor);
 }
@@ -219,9 +235,12 @@ static int communicate(void *context, struct fleet_error *err)
 {
     const struct launch *launch = context;
     struct executor *executor = launch->executor;
+    int rc = backend_await(executor->second, launch->before, err);
 
-    return communication_run(executor->bound, executor->backend, executor->program, launch->op,
-                             launch->input, launch->output, err);
+    if (rc == 0)
+        rc = communication_run(executor->bound, executor->second, executor->program, launch->op,
+                               launch->input, launch->output, err);
+    return rc < 0 ? rc : backend_record(executor->second, launch->after, err);
 }
 
 static int communicate_here(struct executor *executor, struct launch *launch,
@@ -245,6 +264,8 @@ static int launch_communication(struct executor *executor, struct launch *launch
     launch->output = address(bases, launch->out[0]);
     if (!executor->queue)
         return communicate_here(executor, launch, err);
+    if (backend_record(executor->backend, launch->before, err) < 0)
+        return -EIO;
     launch->ticket = queue_put(executor->queue, communicate, launch);
     return 0;
 }
@@ -254,6 +275,8 @@ static int await(struct executor *executor, const struct launch *launch, struct 
     double started_ms = fleet_monotonic_ms();
     int rc = executor->queue ? queue_wait(executor->queue, launch->ticket, err) : 0;
 
+    if (rc == 0 && executor->queue)
+        rc = backend_await(executor->backend, launch->after, err);
     executor->times.waited_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
     return rc;
 }
@@ -263,6 +286,13 @@ static int await_all(struct executor *executor, struct fleet_error *err)
     double started_ms = fleet_monotonic_ms();
     int rc = executor->queue ? queue_finish(executor->queue, err) : 0;
 
+    if (executor->queue) { /* after a failure, too: work of the second queue may still run */
+        struct fleet_error *first = rc == 0 ? err : NULL;
+        int joined = backend_record(executor->second, executor->joined, first);
+        if (joined == 0)
+            joined = backend_await(executor->backend, executor->joined, first);
+        rc = rc == 0 ? joined : rc;
+    }
     executor->times.waited_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
     executor->started = executor->first[PROGRAM_SECTION_EXCHANGE];
     executor->last_put = NONE;
@@ -402,7 +432,11 @@ int executor_run(struct executor *executor, enum program_section section,
         executor_cancel(executor);
         return rc;
     }
-    return is_exchange || executor->last_put != NONE ? await_all(executor, err) : 0;
+    if (is_exchange || executor->last_put != NONE)
+        rc = await_all(executor, err);
+    if (rc == 0 && (section != PROGRAM_SECTION_MICRO_BATCH || scalars->evaluation))
+        rc = backend_finish(executor->backend, err);
+    return rc;
 }
 
 int executor_run_last(struct executor *executor, const struct executor_bases *bases,

@@ -35,7 +35,8 @@ struct executor_bases {
  * kinds of operators are left out: those that read memory which this rank does not hold, because
  * another rank runs them; and an owned all_gather of the UPDATE section, which the trainer runs
  * after that section (share.h). program, plan and backend are borrowed for the executor's life.
- * -ENOTSUP: an operator that does not communicate has no kernel.
+ * -ENOTSUP: an operator that does not communicate has no kernel, or none for its types and sizes.
+ * Errors of backend_prepare().
  */
 int executor_new(const struct program *program, const struct memory_plan *plan,
                  struct backend *backend, struct executor **out, struct fleet_error *err);
@@ -51,7 +52,9 @@ int executor_launch(struct executor *executor, int at, const struct executor_bas
                     const struct run_scalars *scalars, struct fleet_error *err);
 
 /*
- * Run all operators of `section` in order and wait for the last. Checks *stop before each operator
+ * Run all operators of `section` in order and wait for the last. On a GPU a micro-batch of training
+ * may still be at work when this returns; what the device finds wrong in it is an error of the next
+ * section. Checks *stop before each operator
  * and returns -ECANCELED once it is set. Other errors come from the operators, with their names. A
  * failure with communication in flight aborts the communicators.
  * With scalars->evaluation the micro-batch runs without its backward operators and without those

@@ -14,7 +14,7 @@
  *   recompute           on and off, if the job's strategy has not set it
  *   micro-batch         powers of two that divide the global batch, and the job's own
  *   schedule            1F1B and F-then-B with more than one stage
- *   at least one micro-batch for each replica
+ *   at least one micro-batch for each replica, and one for each of its stages
  *
  * The result is exact within it: combinations are looked at in the order of a lower bound of their
  * time (computing and bubble, step_slot_seconds()), until no other can be among the best or the

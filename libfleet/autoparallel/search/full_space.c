@@ -55,7 +55,7 @@ static void each_schedule(struct walk *walk)
 /* Replicas of `left` devices: those that pipeline and model leave. */
 static void each_replica(struct walk *walk, int left)
 {
-    if (left > walk->micro_batches)
+    if ((int64_t)left * walk->choice.pipeline > walk->micro_batches)
         return;
     for (int sharding = 1; sharding <= left; sharding++) {
         if (left % sharding != 0)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/program/slice.h"
 
 /* Of a forward part: passes and autodiff add several for each, and PROGRAM_VARS_MAX must hold. */
 #define VARS_MAX 50000
@@ -105,6 +106,25 @@ void builder_add_op(struct builder *b, const struct program_op *op)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+static int shaped(struct builder *b, const char *name, const char *suffix, int ndim,
+                  const int64_t *shape)
+{
+    return add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_ACTIVATION, ndim, shape);
+}
+
+/* a + c, of the same shape, or c for each row. */
+static int add_to(struct builder *b, const char *name, const char *suffix, int a, int c)
+{
+    struct program_op op = {.kind = OP_ADD,
+                            .inputs = {a, c},
+                            .input_count = 2,
+                            .outputs = {builder_activation(b, name, suffix, PROGRAM_FP32)},
+                            .output_count = 1};
+
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
 static int64_t columns_of(const struct builder *b, int var)
 {
     const struct program_var *v = &b->program->vars[var];
@@ -112,25 +132,103 @@ static int64_t columns_of(const struct builder *b, int var)
     return v->shape[v->ndim - 1];
 }
 
+bool builder_divides(const struct builder *b)
+{
+    return b->cell.model_ranks > 1;
+}
+
+int builder_heads(const struct builder *b, int heads)
+{
+    return builder_divides(b) ? heads / b->cell.model_ranks : heads;
+}
+
+/* A parameter whose `slice` this rank has. */
+static int add_slice(struct builder *b, const char *name, const char *suffix,
+                     enum program_initial initial, double deviation, int ndim, int64_t *shape,
+                     const struct program_slice *slice)
+{
+    int index;
+
+    shape[slice->dimension] = slice_count(slice);
+    index = add_parameter(b, name, suffix, initial, deviation, ndim, shape);
+    if (index != PROGRAM_NONE)
+        b->program->vars[index].slice = *slice;
+    return index;
+}
+
+/* y summed over the model ranks: each has a part of the inputs of `name`. */
+static int sum_parts(struct builder *b, const char *name, int part)
+{
+    struct program_op op = {.kind = OP_ALL_REDUCE,
+                            .inputs = {part},
+                            .input_count = 1,
+                            .outputs = {builder_activation(b, name, ".sum", PROGRAM_FP32)},
+                            .output_count = 1,
+                            .attributes = {.group = OP_GROUP_MODEL, .alike = true}};
+
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+static int add_bias(struct builder *b, const char *name, const struct builder_linear *l)
+{
+    enum program_initial initial =
+        l->bias_deviation > 0 ? PROGRAM_INITIAL_UNIFORM : PROGRAM_INITIAL_ZERO;
+    int64_t features = l->features;
+    struct program_slice slice;
+
+    if (!builder_divides(b) || l->division != BUILDER_COLUMNS)
+        return add_parameter(b, name, ".bias", initial, l->bias_deviation, 1, &features);
+    slice = slice_of(features, l->blocks ? l->blocks : 1, 0, &b->cell);
+    return add_slice(b, name, ".bias", initial, l->bias_deviation, 1, &features, &slice);
+}
+
+static int add_weight(struct builder *b, const char *name, int x, const struct builder_linear *l)
+{
+    int inputs = l->transposed ? 1 : 0, features = 1 - inputs; /* dimensions of the weight */
+    int64_t shape[2];
+    struct program_slice slice;
+
+    shape[features] = l->features;
+    shape[inputs] = columns_of(b, x);
+    if (!builder_divides(b) || l->division == BUILDER_WHOLE)
+        return add_parameter(b, name, ".weight", l->initial, l->deviation, 2, shape);
+    if (l->division == BUILDER_COLUMNS)
+        slice = slice_of(l->features, l->blocks ? l->blocks : 1, features, &b->cell);
+    else
+        slice = slice_of(columns_of(b, x) * b->cell.model_ranks, 1, inputs, &b->cell);
+    return add_slice(b, name, ".weight", l->initial, l->deviation, 2, shape, &slice);
+}
+
+/* A part of the inputs: the bias is added once, to the sum. */
+static int linear_rows(struct builder *b, const char *name, int x, const struct builder_linear *l)
+{
+    struct builder_linear part = *l;
+    int sum, bias;
+
+    fleet_assert(l->activation == OP_ACTIVATION_NONE && l->weight <= 0);
+    part.bias = false;
+    part.division = BUILDER_WHOLE;
+    part.weight = add_weight(b, name, x, l);
+    bias = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
+    sum = sum_parts(b, name, builder_linear(b, name, x, &part));
+    if (bias == PROGRAM_NONE)
+        return sum;
+    return add_to(b, name, ".biased", sum, bias);
+}
+
 int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l)
 {
     bool activated = l->activation != OP_ACTIVATION_NONE;
-    int64_t shape[2];
     struct program_op op = {.kind = OP_LINEAR, .input_count = 3, .output_count = 2};
 
     if (b->rc < 0)
         return PROGRAM_NONE;
-    shape[0] = l->transposed ? l->features : columns_of(b, x);
-    shape[1] = l->transposed ? columns_of(b, x) : l->features;
+    if (builder_divides(b) && l->division == BUILDER_ROWS)
+        return linear_rows(b, name, x, l);
     op.inputs[0] = x;
-    op.inputs[1] = l->weight > 0
-                       ? l->weight
-                       : add_parameter(b, name, ".weight", l->initial, l->deviation, 2, shape);
-    op.inputs[2] = l->bias ? add_parameter(b, name, ".bias",
-                                           l->bias_deviation > 0 ? PROGRAM_INITIAL_UNIFORM
-                                                                 : PROGRAM_INITIAL_ZERO,
-                                           l->bias_deviation, 1, &l->features)
-                           : PROGRAM_NONE;
+    op.inputs[1] = l->weight > 0 ? l->weight : add_weight(b, name, x, l);
+    op.inputs[2] = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
     op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
     op.outputs[1] = activated ? builder_activation(b, name, ".pre", PROGRAM_FP32) : PROGRAM_NONE;
     op.attributes.transposed = l->transposed;
@@ -212,14 +310,73 @@ int builder_dropout(struct builder *b, const char *name, int x, double rate)
 
 int builder_add(struct builder *b, const char *name, int a, int c)
 {
-    struct program_op op = {.kind = OP_ADD,
-                            .inputs = {a, c},
-                            .input_count = 2,
-                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32)},
+    return add_to(b, name, "", a, c);
+}
+
+int builder_table(struct builder *b, const char *name, int64_t rows, int64_t columns,
+                  double deviation)
+{
+    int64_t shape[2] = {rows, columns};
+    struct program_slice slice;
+
+    if (!builder_divides(b))
+        return builder_parameter(b, name, PROGRAM_INITIAL_NORMAL, deviation, 2, shape);
+    slice = slice_of(rows, 1, 0, &b->cell);
+    return add_slice(b, name, "", PROGRAM_INITIAL_NORMAL, deviation, 2, shape, &slice);
+}
+
+/* Of the same elements. */
+static int reshape(struct builder *b, const char *name, const char *suffix, int x, int ndim,
+                   const int64_t *shape)
+{
+    struct program_op op = {.kind = OP_RESHAPE,
+                            .inputs = {x},
+                            .input_count = 1,
+                            .outputs = {shaped(b, name, suffix, ndim, shape)},
                             .output_count = 1};
 
     builder_add_op(b, &op);
     return op.outputs[0];
+}
+
+/* x [B,T,C] plus position [T,C], sample by sample. */
+static int add_positions(struct builder *b, const char *name, int x, int position)
+{
+    int64_t shape[3], row;
+    int flat;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    memcpy(shape, b->program->vars[x].shape, sizeof(shape));
+    row = shape[1] * shape[2];
+    flat = reshape(b, name, ".flat", x, 2, (int64_t[]){shape[0], row});
+    position = reshape(b, name, ".positions", position, 1, &row);
+    flat = add_to(b, name, ".placed", flat, position);
+    return reshape(b, name, ".tokens", flat, 3, shape);
+}
+
+int builder_embedding(struct builder *b, const char *name, int ids, int table, int position)
+{
+    struct program_op op = {.kind = OP_EMBEDDING,
+                            .inputs = {ids, table, position},
+                            .input_count = position == PROGRAM_NONE ? 2 : 3,
+                            .output_count = 1};
+    int x;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    if (builder_divides(b)) {
+        op.input_count = 2;
+        op.inputs[2] = 0;
+        op.attributes.divided = true;
+        op.attributes.first_word = b->program->vars[table].slice.first[0];
+    }
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    if (!builder_divides(b))
+        return op.outputs[0];
+    x = sum_parts(b, name, op.outputs[0]);
+    return position == PROGRAM_NONE ? x : add_positions(b, name, x, position);
 }
 
 int builder_concat(struct builder *b, const char *name, const int *parts, int count)
@@ -313,12 +470,6 @@ int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, i
     return op.outputs[0];
 }
 
-static int shaped(struct builder *b, const char *name, const char *suffix, int ndim,
-                  const int64_t *shape)
-{
-    return add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_ACTIVATION, ndim, shape);
-}
-
 int builder_global_average(struct builder *b, const char *name, int x)
 {
     int64_t shape[4] = {0, 0, 1, 1};
@@ -339,18 +490,52 @@ int builder_global_average(struct builder *b, const char *name, int x)
     return op.outputs[0];
 }
 
+/* What every rank needs to know of the logits of all: [ranks·N,3]. */
+static int share_sums(struct builder *b, int logits, int targets, const struct op_attributes *a)
+{
+    struct program_op sums = {.kind = OP_CROSS_ENTROPY_SUMS,
+                              .inputs = {logits, targets},
+                              .input_count = 2,
+                              .outputs = {builder_activation(b, "loss", ".own", PROGRAM_FP32)},
+                              .output_count = 1,
+                              .attributes = *a};
+    struct program_op gather = {
+        .kind = OP_ALL_GATHER,
+        .inputs = {sums.outputs[0]},
+        .input_count = 1,
+        .outputs = {builder_activation(b, "loss", ".sums", PROGRAM_FP32)},
+        .output_count = 1,
+        .attributes = {.group = OP_GROUP_MODEL, .ranks = b->cell.model_ranks}};
+
+    builder_add_op(b, &sums);
+    builder_add_op(b, &gather);
+    return gather.outputs[0];
+}
+
+/* The weight of the layer that gives the logits: the last operator. */
+static const struct program_slice *slice_of_head(const struct builder *b)
+{
+    const struct program_op *head = &b->program->ops[b->program->op_count - 1];
+
+    return &b->program->vars[head->inputs[1]].slice;
+}
+
 void builder_cross_entropy(struct builder *b, int logits, int targets)
 {
     int64_t one = 1;
-    struct program_op op = {
-        .kind = OP_CROSS_ENTROPY,
-        .inputs = {logits, targets},
-        .input_count = 2,
-        .outputs = {add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one),
-                    builder_activation(b, "loss", ".lse", PROGRAM_FP32)},
-        .output_count = 2,
-        .attributes = {.ignore_index = IGNORED_TARGET}};
+    struct program_op op = {.kind = OP_CROSS_ENTROPY,
+                            .inputs = {logits, targets},
+                            .input_count = 2,
+                            .output_count = 2,
+                            .attributes = {.ignore_index = IGNORED_TARGET}};
 
+    if (b->rc == 0 && builder_divides(b)) {
+        op.attributes.divided = true;
+        op.attributes.first_word = slice_of_head(b)->first[0];
+        op.inputs[op.input_count++] = share_sums(b, logits, targets, &op.attributes);
+    }
+    op.outputs[0] = add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one);
+    op.outputs[1] = builder_activation(b, "loss", ".lse", PROGRAM_FP32);
     builder_add_op(b, &op);
     b->program->loss = op.outputs[0];
 }

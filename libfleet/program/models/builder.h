@@ -21,10 +21,11 @@
 
 struct builder {
     struct program *program;
-    int layer;        /* number of the block, -1 outside */
-    char prefix[64];  /* put before every name; "" outside blocks */
-    uint64_t streams; /* dropouts so far: each has its own stream of random numbers */
-    int rc;           /* 0 or the first error */
+    struct program_cell cell; /* which part of divided layers; set by the caller */
+    int layer;                /* number of the block, -1 outside */
+    char prefix[64];          /* put before every name; "" outside blocks */
+    uint64_t streams;         /* dropouts so far: each has its own stream of random numbers */
+    int rc;                   /* 0 or the first error */
     struct fleet_error err;
 };
 
@@ -53,6 +54,15 @@ void builder_add_op(struct builder *b, const struct program_op *op);
 
 /* ---- layers: the index of the output --------------------------------------------------------- */
 
+/* How the ranks of a tensor-parallel group divide a linear layer (Shoeybi and others, 1909.08053,
+ * section 3). COLUMNS is followed by layers on each rank's own features, then by ROWS, which sums
+ * over the group. On one rank each is WHOLE. */
+enum builder_division {
+    BUILDER_WHOLE,
+    BUILDER_COLUMNS, /* a rank has some of the features */
+    BUILDER_ROWS,    /* a rank has some of the inputs */
+};
+
 struct builder_linear {
     int64_t features; /* M */
     bool bias;        /* add "name.bias", zero at first */
@@ -62,10 +72,28 @@ struct builder_linear {
     double deviation;
     double bias_deviation; /* > 0: bias starts uniform in ± this */
     int weight;            /* > 0: use this parameter instead of a new one */
+    enum builder_division division;
+    int blocks; /* COLUMNS: the features are so many equal blocks (q, k, v), and each block is
+                   divided; 0 counts as 1 */
 };
 
-/* x [..,K] -> [..,M]: x · weight, plus a bias, then the activation. */
+/* x [..,K] -> [..,M]: x · weight, plus a bias, then the activation. With COLUMNS M is this rank's
+ * part of the features, with ROWS K is its part of the inputs, and there is no activation. */
 int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l);
+
+/* True if the cell divides layers. */
+bool builder_divides(const struct builder *b);
+
+/* The part of a model's heads that this rank has. */
+int builder_heads(const struct builder *b, int heads);
+
+/* Rows of `table` by ids [B,T] -> [B,T,C], plus `position` [T,C] by place, unless that is
+ * PROGRAM_NONE. */
+int builder_embedding(struct builder *b, const char *name, int ids, int table, int position);
+
+/* A table [rows,columns] whose rows the cell divides: normal with `deviation`. */
+int builder_table(struct builder *b, const char *name, int64_t rows, int64_t columns,
+                  double deviation);
 
 /* Normalize the last dimension of x [..,C] by mean and deviation, with "name.weight" and
  * "name.bias"; by the root of the mean square, with "name.weight" alone. */
@@ -103,7 +131,8 @@ int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, i
 /* [B,C,h,w] -> [B,C]: the mean over each image. */
 int builder_global_average(struct builder *b, const char *name, int x);
 
-/* Mean cross-entropy; sets the program's loss. */
+/* Mean cross-entropy; sets the program's loss. Logits of a divided layer are the words that this
+ * rank has: the ranks exchange three numbers a row, never the logits. */
 void builder_cross_entropy(struct builder *b, int logits, int targets);
 
 #endif

@@ -22,15 +22,15 @@
 #define DEVIATION 0.02
 
 /* A Conv1D of GPT-2: weight [in,out] and bias. */
-static int conv1d(struct builder *b, const char *name, int x, int64_t features, double deviation,
-                  enum op_activation activation)
+static int conv1d(struct builder *b, const char *name, int x, const struct builder_linear *l)
 {
-    return builder_linear(b, name, x,
-                          &(struct builder_linear){.features = features,
-                                                   .bias = true,
-                                                   .activation = activation,
-                                                   .initial = PROGRAM_INITIAL_NORMAL,
-                                                   .deviation = deviation});
+    struct builder_linear layer = *l;
+
+    layer.bias = true;
+    layer.initial = PROGRAM_INITIAL_NORMAL;
+    if (layer.deviation == 0)
+        layer.deviation = DEVIATION;
+    return builder_linear(b, name, x, &layer);
 }
 
 /* Writes onto the residual stream start smaller: there are two a block (section 2.3). */
@@ -38,22 +38,31 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
 {
     double residual = DEVIATION / sqrt(2.0 * (double)m->layers);
     char prefix[32], name[32];
-    int h;
+    int h, heads = builder_heads(b, (int)m->heads);
 
     (void)snprintf(prefix, sizeof(prefix), "h.%d.", layer);
     (void)snprintf(name, sizeof(name), "h.%d", layer);
     builder_enter(b, layer, prefix);
 
     h = builder_layer_norm(b, "ln_1", x, GPT_EPSILON);
-    h = conv1d(b, "attn.c_attn", h, 3 * m->width, DEVIATION, OP_ACTIVATION_NONE);
-    h = builder_attention(b, "attn", h, (int)m->heads, (int)m->heads);
-    h = conv1d(b, "attn.c_proj", h, m->width, residual, OP_ACTIVATION_NONE);
+    h = conv1d(b, "attn.c_attn", h,
+               &(struct builder_linear){
+                   .features = 3 * m->width, .division = BUILDER_COLUMNS, .blocks = 3});
+    h = builder_attention(b, "attn", h, heads, heads);
+    h = conv1d(b, "attn.c_proj", h,
+               &(struct builder_linear){
+                   .features = m->width, .deviation = residual, .division = BUILDER_ROWS});
     h = builder_dropout(b, "attn.resid_dropout", h, m->dropout);
     x = builder_add(b, "attn.residual", h, x);
 
     h = builder_layer_norm(b, "ln_2", x, GPT_EPSILON);
-    h = conv1d(b, "mlp.c_fc", h, m->hidden, DEVIATION, OP_ACTIVATION_GELU);
-    h = conv1d(b, "mlp.c_proj", h, m->width, residual, OP_ACTIVATION_NONE);
+    h = conv1d(b, "mlp.c_fc", h,
+               &(struct builder_linear){.features = m->hidden,
+                                        .activation = OP_ACTIVATION_GELU,
+                                        .division = BUILDER_COLUMNS});
+    h = conv1d(b, "mlp.c_proj", h,
+               &(struct builder_linear){
+                   .features = m->width, .deviation = residual, .division = BUILDER_ROWS});
     h = builder_dropout(b, "mlp.dropout", h, m->dropout);
 
     builder_enter(b, layer, "");
@@ -62,17 +71,13 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
 
 static int embed(struct builder *b, const struct training_model *m, int ids, int *out_wte)
 {
-    struct program_op op = {.kind = OP_EMBEDDING, .input_count = 3, .output_count = 1};
+    int wpe, x;
 
-    *out_wte = builder_parameter(b, "wte.weight", PROGRAM_INITIAL_NORMAL, DEVIATION, 2,
-                                 (int64_t[]){m->vocabulary, m->width});
-    op.inputs[0] = ids;
-    op.inputs[1] = *out_wte;
-    op.inputs[2] = builder_parameter(b, "wpe.weight", PROGRAM_INITIAL_NORMAL, DEVIATION, 2,
-                                     (int64_t[]){m->context, m->width});
-    op.outputs[0] = builder_activation(b, "embedding", "", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    return builder_dropout(b, "drop", op.outputs[0], m->dropout);
+    *out_wte = builder_table(b, "wte.weight", m->vocabulary, m->width, DEVIATION);
+    wpe = builder_parameter(b, "wpe.weight", PROGRAM_INITIAL_NORMAL, DEVIATION, 2,
+                            (int64_t[]){m->context, m->width});
+    x = builder_embedding(b, "embedding", ids, *out_wte, wpe);
+    return builder_dropout(b, "drop", x, m->dropout);
 }
 
 void gpt_build(struct builder *b, const struct training_config *config)
@@ -94,6 +99,7 @@ void gpt_build(struct builder *b, const struct training_config *config)
                                                 .transposed = true,
                                                 .initial = PROGRAM_INITIAL_NORMAL,
                                                 .deviation = DEVIATION,
+                                                .division = BUILDER_COLUMNS,
                                                 .weight = m->tie_embeddings ? wte : 0});
     builder_cross_entropy(b, x, targets);
 }

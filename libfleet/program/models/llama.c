@@ -19,41 +19,43 @@
 #define DEVIATION 0.02
 
 /* torch.nn.Linear without bias: weight [out,in]. */
-static int projection(struct builder *b, const char *name, int x, int64_t features)
+static int projection(struct builder *b, const char *name, int x, int64_t features,
+                      enum builder_division division)
 {
     return builder_linear(b, name, x,
                           &(struct builder_linear){.features = features,
                                                    .transposed = true,
                                                    .initial = PROGRAM_INITIAL_NORMAL,
-                                                   .deviation = DEVIATION});
+                                                   .deviation = DEVIATION,
+                                                   .division = division});
 }
 
 static int attend(struct builder *b, const struct training_model *m, int x)
 {
-    int heads = (int)m->heads, qkv;
+    int heads = builder_heads(b, (int)m->heads), qkv;
     int parts[3];
 
-    parts[0] = projection(b, "self_attn.q_proj", x, m->width);
-    parts[1] = projection(b, "self_attn.k_proj", x, m->width);
-    parts[2] = projection(b, "self_attn.v_proj", x, m->width);
+    parts[0] = projection(b, "self_attn.q_proj", x, m->width, BUILDER_COLUMNS);
+    parts[1] = projection(b, "self_attn.k_proj", x, m->width, BUILDER_COLUMNS);
+    parts[2] = projection(b, "self_attn.v_proj", x, m->width, BUILDER_COLUMNS);
     qkv = builder_concat(b, "self_attn.qkv", parts, 3);
     qkv = builder_unary(b, "self_attn.rope", OP_ROPE, qkv,
                         &(struct op_attributes){.heads = 2 * heads,
                                                 .head_dim = (int)(m->width / m->heads),
                                                 .base = LLAMA_ROPE_BASE});
     x = builder_attention(b, "self_attn", qkv, heads, heads);
-    return projection(b, "self_attn.o_proj", x, m->width);
+    return projection(b, "self_attn.o_proj", x, m->width, BUILDER_ROWS);
 }
 
 static int feed_forward(struct builder *b, const struct training_model *m, int x)
 {
     struct program_op op = {.kind = OP_SWIGLU, .input_count = 2, .output_count = 1};
 
-    op.inputs[0] = projection(b, "mlp.gate_proj", x, m->hidden);
-    op.inputs[1] = projection(b, "mlp.up_proj", x, m->hidden);
+    op.inputs[0] = projection(b, "mlp.gate_proj", x, m->hidden, BUILDER_COLUMNS);
+    op.inputs[1] = projection(b, "mlp.up_proj", x, m->hidden, BUILDER_COLUMNS);
     op.outputs[0] = builder_activation(b, "mlp.swiglu", "", PROGRAM_FP32);
     builder_add_op(b, &op);
-    return projection(b, "mlp.down_proj", op.outputs[0], m->width);
+    return projection(b, "mlp.down_proj", op.outputs[0], m->width, BUILDER_ROWS);
 }
 
 static int block(struct builder *b, const struct training_model *m, int layer, int x)
@@ -77,15 +79,11 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
 
 static int embed(struct builder *b, const struct training_model *m, int ids, int *out_table)
 {
-    struct program_op op = {.kind = OP_EMBEDDING, .input_count = 2, .output_count = 1};
+    int x;
 
-    *out_table = builder_parameter(b, "model.embed_tokens.weight", PROGRAM_INITIAL_NORMAL,
-                                   DEVIATION, 2, (int64_t[]){m->vocabulary, m->width});
-    op.inputs[0] = ids;
-    op.inputs[1] = *out_table;
-    op.outputs[0] = builder_activation(b, "embedding", "", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    return builder_dropout(b, "drop", op.outputs[0], m->dropout);
+    *out_table = builder_table(b, "model.embed_tokens.weight", m->vocabulary, m->width, DEVIATION);
+    x = builder_embedding(b, "embedding", ids, *out_table, PROGRAM_NONE);
+    return builder_dropout(b, "drop", x, m->dropout);
 }
 
 void llama_build(struct builder *b, const struct training_config *config)
@@ -107,6 +105,7 @@ void llama_build(struct builder *b, const struct training_config *config)
                                                 .transposed = true,
                                                 .initial = PROGRAM_INITIAL_NORMAL,
                                                 .deviation = DEVIATION,
+                                                .division = BUILDER_COLUMNS,
                                                 .weight = m->tie_embeddings ? table : 0});
     builder_cross_entropy(b, x, targets);
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/program/models/model.h"
 
+#include <errno.h>
+#include <inttypes.h>
+
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/models/builder.h"
@@ -17,7 +20,41 @@ static void (*const builders[])(struct builder *b, const struct training_config 
     [TRAINING_MODEL_MLP] = mlp_build,
 };
 
-int model_build(const struct training_config *config, struct program *out, struct fleet_error *err)
+static bool divides(const struct training_model *m, int ranks)
+{
+    return m->heads % ranks == 0 && m->hidden % ranks == 0 && ranks <= m->vocabulary;
+}
+
+int model_check_ranks(const struct training_config *config, int model_ranks,
+                      struct fleet_error *err)
+{
+    const struct training_model *m = &config->model;
+    int less = model_ranks, more = model_ranks;
+
+    if (model_ranks <= 1)
+        return 0;
+    if (m->name != TRAINING_MODEL_GPT && m->name != TRAINING_MODEL_LLAMA)
+        return fleet_error(err, -EINVAL, "tensor parallelism divides gpt and llama, not %s",
+                           training_model_text(m->name));
+    if (divides(m, model_ranks))
+        return 0;
+    while (!divides(m, less))
+        less--;
+    while (more <= m->heads && !divides(m, more))
+        more++;
+    if (more > m->heads)
+        return fleet_error(err, -EINVAL,
+                           "%d ranks do not divide the %" PRId64 " heads and %" PRId64
+                           " hidden features of %s: %d would",
+                           model_ranks, m->heads, m->hidden, training_model_text(m->name), less);
+    return fleet_error(err, -EINVAL,
+                       "%d ranks do not divide the %" PRId64 " heads and %" PRId64
+                       " hidden features of %s: %d or %d would",
+                       model_ranks, m->heads, m->hidden, training_model_text(m->name), less, more);
+}
+
+int model_build(const struct training_config *config, const struct program_cell *cell,
+                struct program *out, struct fleet_error *err)
 {
     const char *name = training_model_text(config->model.name);
     struct builder b;
@@ -25,9 +62,13 @@ int model_build(const struct training_config *config, struct program *out, struc
 
     fleet_assert((size_t)config->model.name < FLEET_COUNT(builders));
     fleet_assert(!training_lacks_vocabulary(config));
+    if (cell && model_check_ranks(config, cell->model_ranks, err) < 0)
+        return -EINVAL;
     program_init(out, name);
     out->micro_batch_size = (int)config->micro_batch_size;
     builder_init(&b, out);
+    if (cell)
+        b.cell = *cell;
     builders[config->model.name](&b, config);
     if ((rc = builder_finish(&b, err)) < 0) {
         (void)fleet_error_wrap(err, "build model %s", name);

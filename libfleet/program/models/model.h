@@ -18,10 +18,18 @@ struct fleet_error;
 struct training_config;
 
 /*
+ * The part of `cell` (NULL: all of it). Ranks of a cell divide gpt and llama: heads, hidden
+ * features, and words (Shoeybi and others, 1909.08053). -EINVAL: another model, or a number of
+ * ranks that does not divide heads and hidden features.
  * `config` must have passed training_config_decode(). *out must be released, unless an error is
  * returned: -EINVAL or -EOVERFLOW for sizes that do not fit together, -E2BIG for a model of too
  * many layers. The vocabulary must be known: not training_lacks_vocabulary().
  */
-int model_build(const struct training_config *config, struct program *out, struct fleet_error *err);
+int model_build(const struct training_config *config, const struct program_cell *cell,
+                struct program *out, struct fleet_error *err);
+
+/* What model_build() would say of the number of ranks. */
+int model_check_ranks(const struct training_config *config, int model_ranks,
+                      struct fleet_error *err);
 
 #endif

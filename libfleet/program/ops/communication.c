@@ -33,10 +33,10 @@ enum shape_rule {
 static const struct traits {
     enum shape_rule shape;
     bool reduces;
-    bool has_root, has_shift, has_owners;
+    bool has_root, has_shift, has_owners, may_be_alike;
     bool needs_range, needs_operands;
 } traits[OP_KIND_COUNT] = {
-    [OP_ALL_REDUCE] = {SHAPE_SAME, .reduces = true},
+    [OP_ALL_REDUCE] = {SHAPE_SAME, .reduces = true, .may_be_alike = true},
     [OP_REDUCE_TO] = {SHAPE_SAME, .reduces = true, .has_root = true},
     [OP_REDUCE_SCATTER] = {SHAPE_PART, .reduces = true},
     [OP_ALL_GATHER] = {SHAPE_JOINT, .has_owners = true},
@@ -58,8 +58,10 @@ static int check_attributes(const struct program_op *op, struct fleet_error *err
     if (a->group == 0 || a->group & ~(unsigned int)OP_GROUP_WORLD)
         return fleet_error(err, -EINVAL, "has no group");
     if ((a->reduction != OP_REDUCTION_SUM && !t->reduces) || (a->root != 0 && !t->has_root) ||
-        (a->shift != 0 && !t->has_shift) || (a->owned && !t->has_owners))
-        return fleet_error(err, -EINVAL, "has a reduction, root, shift or owners, needs none");
+        (a->shift != 0 && !t->has_shift) || (a->owned && !t->has_owners) ||
+        (a->alike && !t->may_be_alike))
+        return fleet_error(err, -EINVAL,
+                           "has a reduction, root, shift, owners or alike, needs none");
     if (a->root < 0)
         return fleet_error(err, -EINVAL, "root is %d, must be at least 0", a->root);
     if (t->has_shift && a->shift == 0)
@@ -200,6 +202,10 @@ static int communication_gradient(struct program *program, const struct program_
     enum op_reduction reduction = op->attributes.reduction;
 
     (void)program;
+    if (op->attributes.alike && reduction == OP_REDUCTION_SUM) {
+        int d_y = autodiff_of_filled(ad, op->outputs[0], err);
+        return d_y == PROGRAM_NONE ? -EINVAL : autodiff_pass_on(ad, op->inputs[0], d_y, err);
+    }
     if (reduction != OP_REDUCTION_SUM &&
         !(reduction == OP_REDUCTION_AVG && op->kind == OP_ALL_REDUCE))
         return fleet_error(err, -EINVAL, "this reduction has no gradient");

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "libfleet/base/error.h"
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
@@ -26,13 +27,43 @@ static int need_logits(struct program *program, const struct program_op *op,
     return operand_need_shape(program, op, 1, logits->ndim - 1, logits->shape, err);
 }
 
+/* The statistics of all ranks, in input 2, where the logits are divided. */
+static int need_sums(struct program *program, const struct program_op *op, struct fleet_error *err)
+{
+    const struct program_var *sums = operand_in(program, op, 2);
+    int64_t rows = operand_rows(operand_in(program, op, 0));
+
+    if (op->attributes.divided != (sums != NULL))
+        return fleet_error(err, -EINVAL, "divided logits need the sums of all ranks, others none");
+    if (!sums)
+        return 0;
+    if (operand_need_ndim(program, op, 2, 2, 2, err) < 0 ||
+        operand_need_type(program, op, 2, OPERAND_FP32, err) < 0)
+        return -EINVAL;
+    if (sums->shape[1] != 3 || sums->shape[0] % rows != 0)
+        return fleet_error(err, -EINVAL,
+                           "input 2 (%s) has shape [%ld,%ld], needs a multiple of %ld rows of 3",
+                           sums->name, (long)sums->shape[0], (long)sums->shape[1], (long)rows);
+    return 0;
+}
+
+static int cross_entropy_sums_infer(struct program *program, const struct program_op *op,
+                                    struct fleet_error *err)
+{
+    int64_t sums[2] = {operand_rows(operand_in(program, op, 0)), 3};
+
+    if (need_logits(program, op, err) < 0)
+        return -EINVAL;
+    return operand_give(program, op, 0, OPERAND_FP32, 2, sums, err);
+}
+
 static int cross_entropy_infer(struct program *program, const struct program_op *op,
                                struct fleet_error *err)
 {
     const struct program_var *logits = operand_in(program, op, 0);
     int64_t one = 1, lse[2];
 
-    if (need_logits(program, op, err) < 0)
+    if (need_logits(program, op, err) < 0 || need_sums(program, op, err) < 0)
         return -EINVAL;
     lse[0] = operand_rows(logits);
     lse[1] = 2;
@@ -92,12 +123,22 @@ static void cross_entropy_grad_cost(const struct program *program, const struct 
 const struct op_definition cross_entropy_definition = {
     .name = "cross_entropy",
     .input_min = 2,
-    .input_max = 2,
+    .input_max = 3,
     .output_min = 2,
     .output_max = 2,
     .infer = cross_entropy_infer,
     .gradient = cross_entropy_gradient,
     .cost = cross_entropy_cost,
+};
+
+const struct op_definition cross_entropy_sums_definition = {
+    .name = "cross_entropy_sums",
+    .input_min = 2,
+    .input_max = 2,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = cross_entropy_sums_infer,
+    .cost = cross_entropy_grad_cost,
 };
 
 const struct op_definition cross_entropy_grad_definition = {

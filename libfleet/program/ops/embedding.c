@@ -21,6 +21,8 @@ static int embedding_infer(struct program *program, const struct program_op *op,
         operand_need_type(program, op, 1, OPERAND_FLOAT, err) < 0 ||
         operand_need_same_type(program, op, 1, 2, err) < 0)
         return -EINVAL;
+    if (op->attributes.first_word < 0 || (op->attributes.divided && position))
+        return fleet_error(err, -EINVAL, "a divided table has a first word from 0, no positions");
     if (position && (position->shape[1] != table.shape[1] || position->shape[0] < ids.shape[1]))
         return fleet_error(err, -EINVAL,
                            "input 2 (%s) has shape [%ld,%ld], needs at least %ld rows of %ld",
@@ -37,7 +39,8 @@ static int embedding_gradient(struct program *program, const struct program_op *
                               .inputs = {op->inputs[0], autodiff_of(ad, op->outputs[0])},
                               .input_count = 2,
                               .outputs = {autodiff_slot(ad, op->inputs[1]), PROGRAM_NONE},
-                              .output_count = 2};
+                              .output_count = 2,
+                              .attributes = op->attributes};
 
     (void)program;
     if (op->input_count > 2 && op->inputs[2] != PROGRAM_NONE)

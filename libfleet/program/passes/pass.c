@@ -20,10 +20,12 @@
 #include "libfleet/program/passes/recompute.h"
 #include "libfleet/program/passes/sharding.h"
 #include "libfleet/program/passes/sync_batch_norm.h"
+#include "libfleet/program/passes/tensor_parallel.h"
 #include "libfleet/strategy/select.h"
 
 const struct program_pass pass_table[] = {
     {"amp", PASS_FORWARD, amp_wanted, amp_apply},
+    {"tensor_parallel", PASS_BACKWARD, tensor_parallel_wanted, tensor_parallel_apply},
     {"recompute", PASS_BACKWARD, recompute_wanted, recompute_apply},
     {"fuse_activations", PASS_BACKWARD, fuse_activations_wanted, fuse_activations_apply},
     {"fuse_casts", PASS_BACKWARD, fuse_casts_wanted, fuse_casts_apply},

@@ -85,11 +85,15 @@ template <typename T> struct emulator_same {
 
 template <typename... P>
 static cudaError_t emulator_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
-                                   size_t dynamic_bytes, cudaStream_t,
+                                   size_t dynamic_bytes, cudaStream_t stream,
                                    typename emulator_same<P>::type... arguments)
 {
     emulator_call<P...> call = {kernel, emulator_pack(arguments...)};
 
+    if (emulator_submit)
+        return static_cast<cudaError_t>(
+            emulator_submit(stream, name, emulator_call<P...>::run, &call, sizeof(call),
+                            {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, dynamic_bytes));
     return emulator_run(name, emulator_call<P...>::run, &call, {grid.x, grid.y, grid.z},
                         {block.x, block.y, block.z}, dynamic_bytes) < 0
                ? cudaErrorLaunchFailure

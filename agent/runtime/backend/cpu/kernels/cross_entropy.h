@@ -21,8 +21,21 @@ struct cross_entropy {
     enum program_type type, d_type;
     int64_t rows, columns, ignored; /* ignored: the value of a target that does not count */
     int64_t rows_of_task;
-    float scale; /* d_loss / rows that count */
+    float scale;  /* d_loss / rows that count */
+    bool divided; /* the logits are words first … of a vocabulary that ranks divide */
+    int64_t first;
+    float *sums;           /* SUMS: [rows][3]: max, Σ exp, the target's logit */
+    const float *all_sums; /* [parts][rows][3], those of all ranks */
+    int64_t parts;
 };
+
+/* The column of a row's target; -1: it is another rank's, or the row does not count. */
+V_INLINE int64_t cross_entropy_column(const struct cross_entropy *c, int64_t row)
+{
+    int64_t column = c->targets[row] - c->first;
+
+    return c->targets[row] != c->ignored && column >= 0 && column < c->columns ? column : -1;
+}
 
 /* Number of rows that count, or -EINVAL for a target that is no class. */
 static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_error *err)
@@ -32,7 +45,7 @@ static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_e
     for (int64_t i = 0; i < c->rows; i++) {
         if (c->targets[i] == c->ignored)
             continue;
-        if (c->targets[i] < 0 || c->targets[i] >= c->columns)
+        if (c->targets[i] < 0 || (!c->divided && c->targets[i] >= c->columns))
             return fleet_error(err, -EINVAL,
                                "target %" PRId32 " of row %" PRId64 ", must be 0 to %" PRId64
                                " or %" PRId64 " to ignore the row",
@@ -42,8 +55,9 @@ static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_e
     return count;
 }
 
-V_INLINE void cross_entropy_lse(const struct cross_entropy *c, enum program_type type, int64_t row,
-                                float lse[2])
+/* The greatest logit, and Σ exp(logit - it). */
+V_INLINE void cross_entropy_sum(const struct cross_entropy *c, enum program_type type, int64_t row,
+                                float out[2])
 {
     int64_t at = row * c->columns;
     v16 greatest = v_set(-INFINITY), sum = v_zero();
@@ -54,15 +68,53 @@ V_INLINE void cross_entropy_lse(const struct cross_entropy *c, enum program_type
             x = v_select(v_first((int)(c->columns - j)), x, v_set(-INFINITY));
         greatest = v_max(x, greatest);
     }
-    lse[0] = v_greatest(greatest);
+    out[0] = v_greatest(greatest);
     for (int64_t j = 0; j < c->columns; j += V_LANES) {
         v16 x = typed_load_n(c->logits, type, at + j, c->columns - j);
-        x = v_exp(v_sub(x, v_set(lse[0])));
+        x = v_exp(v_sub(x, v_set(out[0])));
         if (c->columns - j < V_LANES)
             x = v_select(v_first((int)(c->columns - j)), x, v_zero());
         sum = v_add(sum, x);
     }
-    lse[1] = kernel_lane(v_log(v_set(v_sum(sum))));
+    out[1] = v_sum(sum);
+}
+
+static float cross_entropy_log(float x)
+{
+    return kernel_lane(v_log(v_set(x)));
+}
+
+/* The statistics of all ranks joined, in their order; returns the target's logit. */
+static float cross_entropy_join(const struct cross_entropy *c, int64_t row, float lse[2])
+{
+    float greatest = -INFINITY, sum = 0, hit = 0;
+
+    for (int64_t p = 0; p < c->parts; p++)
+        greatest = fmaxf(greatest, c->all_sums[3 * (p * c->rows + row)]);
+    for (int64_t p = 0; p < c->parts; p++) {
+        const float *of = &c->all_sums[3 * (p * c->rows + row)];
+        sum += of[1] * kernel_lane(v_exp(v_set(of[0] - greatest)));
+        hit += of[2];
+    }
+    lse[0] = greatest;
+    lse[1] = cross_entropy_log(sum);
+    return hit;
+}
+
+/* Max and log Σ of a row; returns the target's logit, 0 if the row does not count. */
+static float cross_entropy_row(const struct cross_entropy *c, int64_t row, float lse[2])
+{
+    int64_t column = cross_entropy_column(c, row);
+
+    if (c->all_sums)
+        return cross_entropy_join(c, row, lse);
+    if (c->type == PROGRAM_FP32)
+        cross_entropy_sum(c, PROGRAM_FP32, row, lse);
+    else
+        cross_entropy_sum(c, c->type, row, lse);
+    lse[1] = cross_entropy_log(lse[1]);
+    return column < 0 ? 0.0f
+                      : kernel_lane(typed_load_n(c->logits, c->type, row * c->columns + column, 1));
 }
 
 static void cross_entropy_task(void *context, int64_t task, int thread)
@@ -72,18 +124,49 @@ static void cross_entropy_task(void *context, int64_t task, int thread)
 
     (void)thread;
     for (int64_t row = from; row < to; row++) {
-        float *lse = c->lse + 2 * row;
-        if (c->type == PROGRAM_FP32)
-            cross_entropy_lse(c, PROGRAM_FP32, row, lse);
-        else
-            cross_entropy_lse(c, c->type, row, lse);
-        c->row_loss[row] = 0;
-        if (c->targets[row] != c->ignored) {
-            int64_t at = row * c->columns + c->targets[row];
-            c->row_loss[row] =
-                lse[1] - (kernel_lane(typed_load_n(c->logits, c->type, at, 1)) - lse[0]);
-        }
+        float *lse = c->lse + 2 * row, hit = cross_entropy_row(c, row, lse);
+
+        c->row_loss[row] = c->targets[row] == c->ignored ? 0.0f : lse[1] - (hit - lse[0]);
     }
+}
+
+static void cross_entropy_sums_task(void *context, int64_t task, int thread)
+{
+    const struct cross_entropy *c = context;
+    int64_t from = task * c->rows_of_task, to = kernel_least(from + c->rows_of_task, c->rows);
+
+    (void)thread;
+    for (int64_t row = from; row < to; row++) {
+        int64_t column = cross_entropy_column(c, row);
+        float *sums = c->sums + 3 * row;
+
+        cross_entropy_sum(c, c->type, row, sums);
+        sums[2] = column < 0
+                      ? 0.0f
+                      : kernel_lane(typed_load_n(c->logits, c->type, row * c->columns + column, 1));
+    }
+}
+
+static int cross_entropy_sums_kernel(struct backend *backend, const struct kernel_call *call,
+                                     struct fleet_error *err)
+{
+    const struct program_var *logits = kernel_in(call, 0);
+    struct cross_entropy c = {.logits = call->in[0],
+                              .targets = call->in[1],
+                              .sums = call->out[0],
+                              .type = logits->type,
+                              .rows = operand_rows(logits),
+                              .columns = operand_columns(logits),
+                              .ignored = call->op->attributes.ignore_index,
+                              .divided = call->op->attributes.divided,
+                              .first = call->op->attributes.first_word};
+
+    if (cross_entropy_count(&c, err) < 0)
+        return -EINVAL;
+    c.rows_of_task = kernel_rows_of_task(c.columns);
+    cpu_parallel(cpu_backend(backend), kernel_pieces(c.rows, c.rows_of_task),
+                 cross_entropy_sums_task, &c);
+    return 0;
 }
 
 static int cross_entropy_kernel(struct backend *backend, const struct kernel_call *call,
@@ -97,12 +180,17 @@ static int cross_entropy_kernel(struct backend *backend, const struct kernel_cal
                               .type = logits->type,
                               .rows = operand_rows(logits),
                               .columns = operand_columns(logits),
-                              .ignored = call->op->attributes.ignore_index};
+                              .ignored = call->op->attributes.ignore_index,
+                              .divided = call->op->attributes.divided,
+                              .first = call->op->attributes.first_word,
+                              .all_sums = call->in[2]};
     int64_t count = cross_entropy_count(&c, err);
     double sum = 0;
 
     if (count < 0)
         return -EINVAL;
+    if (c.all_sums)
+        c.parts = kernel_in(call, 2)->shape[0] / c.rows;
     c.rows_of_task = kernel_rows_of_task(c.columns);
     cpu_parallel(cpu_backend(backend), kernel_pieces(c.rows, c.rows_of_task), cross_entropy_task,
                  &c);
@@ -123,15 +211,13 @@ V_INLINE v16 cross_entropy_p(v16 x, const float lse[2])
 V_INLINE void cross_entropy_grad_row(const struct cross_entropy *c, enum program_type type,
                                      enum program_type d_type, int64_t row)
 {
-    bool counts = c->targets[row] != c->ignored;
-    v16 scale = v_set(counts ? c->scale : 0.0f);
+    v16 scale = v_set(c->targets[row] != c->ignored ? c->scale : 0.0f);
     const float *lse = c->lse + 2 * row;
-    int64_t at = row * c->columns;
+    int64_t at = row * c->columns, column = cross_entropy_column(c, row);
     float hit = 0;
 
-    if (counts) /* before it is written over */
-        hit = (kernel_lane(
-                   cross_entropy_p(typed_load_n(c->logits, type, at + c->targets[row], 1), lse)) -
+    if (column >= 0) /* before it is written over */
+        hit = (kernel_lane(cross_entropy_p(typed_load_n(c->logits, type, at + column, 1), lse)) -
                1.0f) *
               c->scale;
     for (int64_t j = 0; j < c->columns; j += V_LANES) {
@@ -139,8 +225,8 @@ V_INLINE void cross_entropy_grad_row(const struct cross_entropy *c, enum program
         v16 p = cross_entropy_p(typed_load_n(c->logits, type, at + j, n), lse);
         typed_store_n(c->d_logits, d_type, at + j, n, v_mul(p, scale));
     }
-    if (counts)
-        typed_store_n(c->d_logits, d_type, at + c->targets[row], 1, v_set(hit));
+    if (column >= 0)
+        typed_store_n(c->d_logits, d_type, at + column, 1, v_set(hit));
 }
 
 static void cross_entropy_grad_task(void *context, int64_t task, int thread)
@@ -168,7 +254,9 @@ static int cross_entropy_grad_kernel(struct backend *backend, const struct kerne
                               .d_type = kernel_out_type(call, 0),
                               .rows = operand_rows(logits),
                               .columns = operand_columns(logits),
-                              .ignored = call->op->attributes.ignore_index};
+                              .ignored = call->op->attributes.ignore_index,
+                              .divided = call->op->attributes.divided,
+                              .first = call->op->attributes.first_word};
     int64_t count = cross_entropy_count(&c, err);
 
     if (count < 0)

@@ -22,12 +22,22 @@ struct embedding {
     enum program_type table_type, out_type;
     int64_t batch, context, columns, rows, positions;
     int64_t rows_of_task;
+    bool divided; /* words outside first … first + rows - 1 belong to other ranks */
+    int64_t first;
 };
+
+/* The row of a token; -1: another rank's. */
+V_INLINE int64_t embedding_row(const struct embedding *e, int64_t token)
+{
+    int64_t row = e->ids[token] - e->first;
+
+    return row >= 0 && row < e->rows ? row : -1;
+}
 
 static int embedding_check(const struct embedding *e, struct fleet_error *err)
 {
     for (int64_t i = 0; i < e->batch * e->context; i++)
-        if (e->ids[i] < 0 || e->ids[i] >= e->rows)
+        if (e->ids[i] < 0 || (!e->divided && e->ids[i] >= e->rows))
             return fleet_error(err, -EINVAL,
                                "id %" PRId32 " at position %" PRId64 " of sample %" PRId64
                                ", must be 0 to %" PRId64,
@@ -42,15 +52,18 @@ static void embedding_task(void *context, int64_t task, int thread)
     int64_t to = kernel_least(from + e->rows_of_task, e->batch * e->context);
 
     (void)thread;
-    for (int64_t i = from; i < to; i++)
+    for (int64_t i = from; i < to; i++) {
+        int64_t row = embedding_row(e, i);
         for (int64_t j = 0; j < e->columns; j += V_LANES) {
             int64_t n = e->columns - j;
-            v16 x = typed_load_n(e->table, e->table_type, e->ids[i] * e->columns + j, n);
+            v16 x =
+                row < 0 ? v_zero() : typed_load_n(e->table, e->table_type, row * e->columns + j, n);
             if (e->position)
                 x = v_add(x, typed_load_n(e->position, e->table_type,
                                           i % e->context * e->columns + j, n));
             typed_store_n(e->out, e->out_type, i * e->columns + j, n, x);
         }
+    }
 }
 
 static int embedding_kernel(struct backend *backend, const struct kernel_call *call,
@@ -66,7 +79,9 @@ static int embedding_kernel(struct backend *backend, const struct kernel_call *c
                           .batch = ids->shape[0],
                           .context = ids->shape[1],
                           .columns = table->shape[1],
-                          .rows = table->shape[0]};
+                          .rows = table->shape[0],
+                          .divided = call->op->attributes.divided,
+                          .first = call->op->attributes.first_word};
 
     if (embedding_check(&e, err) < 0)
         return -EINVAL;
@@ -95,12 +110,14 @@ static void embedding_scatter_task(void *context, int64_t task, int thread)
     int64_t end = kernel_least(first + EMBEDDING_WIDTH, e->columns);
 
     (void)thread;
-    for (int64_t i = 0; i < e->batch * e->context; i++)
-        for (int64_t j = first; j < end; j += V_LANES) {
-            float *to = e->d_table + e->ids[i] * e->columns + j;
+    for (int64_t i = 0; i < e->batch * e->context; i++) {
+        int64_t row = embedding_row(e, i);
+        for (int64_t j = first; j < end && row >= 0; j += V_LANES) {
+            float *to = e->d_table + row * e->columns + j;
             v16 d = typed_load_n(e->d_out, e->out_type, i * e->columns + j, end - j);
             v_store_n(to, end - j, v_add(v_load_n(to, end - j), d));
         }
+    }
 }
 
 /* Position `task`: the sum over the batch, in order. */
@@ -133,7 +150,9 @@ static int embedding_grad_kernel(struct backend *backend, const struct kernel_ca
                           .batch = ids->shape[0],
                           .context = ids->shape[1],
                           .columns = operand_columns(d_out),
-                          .rows = table ? table->shape[0] : INT32_MAX};
+                          .rows = table ? table->shape[0] : INT32_MAX,
+                          .divided = call->op->attributes.divided,
+                          .first = call->op->attributes.first_word};
 
     if (embedding_check(&e, err) < 0)
         return -EINVAL;

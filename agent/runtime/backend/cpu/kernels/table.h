@@ -48,6 +48,7 @@ const struct cpu_kernels CPU_KERNELS = {
             [OP_ATTENTION_GRAD] = attention_grad_kernel,
             [OP_CROSS_ENTROPY] = cross_entropy_kernel,
             [OP_CROSS_ENTROPY_GRAD] = cross_entropy_grad_kernel,
+            [OP_CROSS_ENTROPY_SUMS] = cross_entropy_sums_kernel,
             [OP_ADD] = add_kernel,
             [OP_ADD_GRAD_B] = add_grad_b_kernel,
             [OP_SCALE] = scale_kernel,

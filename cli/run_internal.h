@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_RUN_INTERNAL_H
+#define CLI_RUN_INTERNAL_H
+
+/* What the files of `fleetjob run` share, for them alone: run.c and run_curve.c. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/curves/curve.h"
+#include "cli/job_file.h"
+#include "libfleet/api/fleetjob.h"
+#include "libfleet/plan/plan.h"
+
+struct local_job;
+struct message_step;
+struct progress;
+
+struct run_arguments {
+    const char *file;
+    struct job_file_changes changes;
+    bool is_json, is_verbose;
+    const char *curve, *state_file; /* relative to the current folder; NULL = none */
+};
+
+/* The state of a run. */
+struct run {
+    struct run_arguments arguments;
+    struct fleetjob job;
+    char *folder;     /* absolute folder of the job file: relative paths of the job are relative to
+                       * it */
+    struct plan plan; /* if the job has a training block */
+    struct progress *progress;
+    struct local_job *local; /* while it runs */
+    struct curve curve;
+    bool has_stepped, has_earlier; /* a step was made; this run has looked for the record of earlier
+                                    * runs */
+    double recorded_ms;            /* when the losses were last written beside the checkpoints */
+    bool has_told_record;
+    int restarts; /* that counted */
+    double started_ms;
+};
+
+/* ---- run_curve.c ----------------------------------------------------------------------------- */
+
+/* The file for the picture of the losses, heap; NULL = none. */
+char *run_curve_path(const struct run *run);
+
+/* Give the curve its title: the job and what it trains. */
+void run_curve_describe(struct run *run);
+
+/* Earlier runs of this job have made the steps up to `step`: take over their losses from the
+ * record. */
+void run_curve_take_earlier(struct run *run, int64_t step);
+
+/* A committed step. The first one shows the step from which this run continues. */
+void run_curve_note_step(struct run *run, const struct message_step *step);
+
+/* Write the losses beside the checkpoints, if the job has them. */
+void run_curve_keep(struct run *run);
+
+/* True if the picture is drawn; a failure is a warning. `path` may be NULL. */
+bool run_curve_draw(struct run *run, const char *path);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What our kernels cannot run, said before the first step: the conditions behind which the launches
+ * return cudaErrorInvalidValue.
+ */
+#include "cuda/operators.h"
+#include "libfleet/program/ops/operand.h"
+
+#define HEAD_DIM_MAX 128
+
+bool cuda_operator_is_optimizer(enum op_kind kind)
+{
+    return kind == OP_SGD || kind == OP_MOMENTUM || kind == OP_ADAM || kind == OP_ADAMW ||
+           kind == OP_LAMB || kind == OP_LARS;
+}
+
+static const char *refuse_attention(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *qkv = operand_in(program, op, op->kind == OP_ATTENTION ? 0 : 1);
+    int64_t heads = op->attributes.heads + 2 * op->attributes.kv_heads;
+
+    return qkv->shape[2] / heads > HEAD_DIM_MAX ? "attention heads of more than 128 columns" : NULL;
+}
+
+/* The operands from `from` on, which carry sums of other ranks. */
+static const char *refuse_batch_norm(const struct program *program, const struct program_op *op,
+                                     int from)
+{
+    for (int i = from; i < op->input_count; i++)
+        if (operand_in(program, op, i))
+            return "batch normalization over several ranks (sync_batch_norm)";
+    return NULL;
+}
+
+const char *cuda_operator_refusal(const struct program *program, const struct program_op *op)
+{
+    if (!cuda_operator_exists(op->kind))
+        return op_definition(op->kind)->name;
+    switch (op->kind) {
+    case OP_ATTENTION:
+    case OP_ATTENTION_GRAD:
+        return refuse_attention(program, op);
+    case OP_BATCH_NORM:
+        return refuse_batch_norm(program, op, 6);
+    case OP_BATCH_NORM_GRAD:
+        return refuse_batch_norm(program, op, 5);
+    default:
+        return NULL;
+    }
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What runs once an update: the whole gradient, optimizers. */
+#include <stdlib.h>
+
+#include "cuda/operators.h"
+#include "cuda/operators_internal.h"
+#include "libfleet/program/ops/operand.h"
+
+int64_t cuda_blocks_of(int64_t count)
+{
+    return (count + FLEET_CUDA_BLOCK - 1) / FLEET_CUDA_BLOCK;
+}
+
+int cuda_operator_gradients(const struct program *program, const float *gradients,
+                            struct fleet_cuda_gradient *table, int room, int64_t *out_blocks)
+{
+    int *parameters, count = program_parameters(program, true, &parameters);
+
+    *out_blocks = 0;
+    for (int i = 0; i < count && i < room; i++) {
+        const struct program_var *var = &program->vars[parameters[i]];
+        table[i] = (struct fleet_cuda_gradient){.data = gradients + var->flat_offset,
+                                                .count = program_var_elements(var),
+                                                .first_block = *out_blocks};
+        *out_blocks += cuda_blocks_of(table[i].count);
+    }
+    free(parameters);
+    return count <= room ? count : -1;
+}
+
+int64_t cuda_gradient_blocks(const struct program *program, int *out_count)
+{
+    int64_t blocks = 0;
+    int *parameters;
+
+    *out_count = program_parameters(program, true, &parameters);
+    for (int i = 0; i < *out_count; i++)
+        blocks += cuda_blocks_of(program_var_elements(&program->vars[parameters[i]]));
+    free(parameters);
+    return blocks;
+}
+
+cudaError_t cuda_launch_grad_norm(const struct launch *l)
+{
+    struct fleet_cuda_grad_norm n = {.tensors = l->context->gradients,
+                                     .scalars = l->context->scalars,
+                                     .norms = l->call->out[0],
+                                     .scratch = l->call->scratch};
+
+    n.block_count = cuda_gradient_blocks(l->call->program, &n.tensor_count);
+    return fleet_cuda_grad_norm(l->stream, &n);
+}
+
+cudaError_t cuda_launch_check_finite(const struct launch *l)
+{
+    struct fleet_cuda_check_finite c = {.x = (float *)(uintptr_t)l->call->in[0], /* only read */
+                                        .count = l->call->program->flat_count,
+                                        .flag = l->call->out[0]};
+
+    return fleet_cuda_check_finite(l->stream, &c);
+}
+
+static int states_of(enum op_kind kind)
+{
+    static const int states[OP_KIND_COUNT] = {
+        [OP_MOMENTUM] = 1, [OP_ADAM] = 2, [OP_ADAMW] = 2, [OP_LAMB] = 2, [OP_LARS] = 1};
+
+    return states[kind];
+}
+
+struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *call)
+{
+    const struct op_attributes *a = &call->op->attributes;
+    struct fleet_cuda_parameter p = {
+        .param = call->out[0],
+        .gradient = call->in[1],
+        .count = program_var_elements(operand_out(call->program, call->op, 0)),
+        .beta1 = a->optimizer.beta1,
+        .beta2 = a->optimizer.beta2,
+        .epsilon = a->optimizer.epsilon,
+        .momentum = a->optimizer.momentum,
+        .coefficient = a->optimizer.coefficient,
+        .decay = a->optimizer.decay,
+        .lambda = a->optimizer.lambda,
+        .rescale = a->optimizer.rescale,
+        .clip_limit = a->optimizer.clip_limit,
+        .decay_kind = a->optimizer.decay_kind,
+        .clip = a->optimizer.clip,
+        .norm_index = a->optimizer.norm_index,
+        .nesterov = a->optimizer.nesterov,
+        .always_adapt = a->optimizer.always_adapt};
+
+    for (int i = 0; i < states_of(call->op->kind); i++)
+        p.state[i] = call->out[1 + i];
+    return p;
+}
+
+cudaError_t cuda_launch_optimizer(const struct launch *l)
+{
+    int norms = 2 + states_of(l->call->op->kind);
+    struct fleet_cuda_optimizer o = {.kind = l->call->op->kind,
+                                     .parameters = l->context->parameter,
+                                     .parameter_count = 1,
+                                     .block_count = cuda_blocks_of(program_var_elements(out(l, 0))),
+                                     .scalars = l->context->scalars,
+                                     .scratch = l->call->scratch};
+
+    if (norms < l->call->op->input_count && in(l, norms)) {
+        o.norms = l->call->in[norms];
+        o.norm_count = (int)program_var_elements(in(l, norms));
+    }
+    return fleet_cuda_optimizer(l->stream, &o);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a rank sends, where the formulas of plan_cost.h say it. */
+#include <math.h>
+
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/plan_cost_internal.h"
+#include "libfleet/plan/program_traffic.h"
+#include "libfleet/plan/tree.h"
+
+/* Of one update: gradient_merge's batches too. */
+static double micro_batches_of_update(const struct plan *plan)
+{
+    return (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
+}
+
+/* Bytes of gradients that are summed in every update. */
+static double dense_bytes(const struct plan *plan)
+{
+    double elements = 0;
+
+    for (int i = 0; i < plan->program.op_count; i++) {
+        const struct op_attributes *a = &plan->program.ops[i].attributes;
+        if (plan->program.ops[i].section == PROGRAM_SECTION_EXCHANGE &&
+            a->space == OP_SPACE_GRADIENTS && a->phase == OP_PHASE_ANY)
+            elements += (double)a->flat_count;
+    }
+    return 4 * elements;
+}
+
+static void add(struct plan_traffic *traffic, struct plan_transfer transfer)
+{
+    program_traffic_add(traffic, &transfer);
+}
+
+static double ring(int ranks)
+{
+    return (double)(ranks - 1) / ranks;
+}
+
+static const char *replicas_name(const struct plan *plan)
+{
+    if (degree(plan, TOPOLOGY_SHARDING) == 1)
+        return "data";
+    return degree(plan, TOPOLOGY_DATA) == 1 ? "sharding" : "data and sharding";
+}
+
+static void add_sharding(const struct plan *plan, double elements, struct plan_traffic *traffic)
+{
+    const struct strategy_sharding_config *g = &plan->selection.final.sharding_configs;
+    int ranks = degree(plan, TOPOLOGY_SHARDING), groups = degree(plan, TOPOLOGY_DATA);
+    double bytes = weight_bytes(plan) * elements;
+    double width = is_applied(plan, UNIT_FP16_ALLREDUCE) ? fmin(1, 2 / weight_bytes(plan)) : 1;
+    double segments = fmax(1, ceil(bytes / ((double)g->fuse_broadcast_MB * MEBI)));
+    double gathers = g->stage >= 3 ? 2 * micro_batches_of_update(plan) : 1;
+
+    add(traffic, (struct plan_transfer){.kind = "reduce",
+                                        .what = "gradients, to the owner",
+                                        .over = "sharding",
+                                        .when = "once an update, as gradients are complete",
+                                        .ranks = ranks,
+                                        .calls = segments,
+                                        .bytes = bytes * width * ring(ranks)});
+    add(traffic, (struct plan_transfer){.kind = "all_reduce",
+                                        .what = "owned gradients",
+                                        .over = "data",
+                                        .when = "once an update, behind the reduction",
+                                        .ranks = groups,
+                                        .calls = segments,
+                                        .bytes = 2 * bytes * width / ranks * ring(groups)});
+    add(traffic, (struct plan_transfer){
+                     .kind = "broadcast",
+                     .what = "parameters, from the owner",
+                     .over = "sharding",
+                     .when = g->stage >= 3 ? "before each segment, forward and backward, of every "
+                                             "micro-batch"
+                                           : "once an update, before the forward pass",
+                     .ranks = ranks,
+                     .calls = segments * gathers,
+                     .in_micro_batch = g->stage >= 3,
+                     .bytes = bytes * ring(ranks) * gathers});
+}
+
+static void add_averaging(const struct plan *plan, double elements, struct plan_traffic *traffic)
+{
+    const struct strategy *s = &plan->selection.final;
+    bool adapts = is_applied(plan, UNIT_ADAPTIVE_LOCALSGD);
+    int every = adapts ? s->adaptive_localsgd_configs.init_k_steps : s->localsgd_configs.k_steps;
+    int ranks = plan_replicas(plan);
+    double bytes = is_divided(plan) ? 4 * elements : (double)plan->memory.bytes[MEMORY_GRADIENTS];
+
+    add(traffic,
+        (struct plan_transfer){.kind = "all_reduce",
+                               .what = adapts ? "parameters, a share of an interval that adapts"
+                                              : "parameters, a share of k_steps updates",
+                               .over = replicas_name(plan),
+                               .when = "every k_steps updates, behind the local update",
+                               .ranks = ranks,
+                               .calls = 1.0 / every,
+                               .bytes = 2 * bytes * ring(ranks) / every});
+}
+
+static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
+{
+    int ranks = plan_replicas(plan);
+    int64_t total;
+    int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
+
+    add(traffic,
+        (struct plan_transfer){.kind = "all_gather",
+                               .what = "the largest gradient elements",
+                               .over = "data",
+                               .when = "once an update, from rampup_begin_step on",
+                               .ranks = ranks,
+                               .calls = 1,
+                               .bytes = plan_cost_message_bytes(plan, false) * (ranks - 1)});
+    add(traffic, (struct plan_transfer){.kind = "all_reduce",
+                                        .what = "gradients of small tensors",
+                                        .over = "data",
+                                        .when = "once an update",
+                                        .ranks = ranks,
+                                        .calls = 1,
+                                        .bytes = dense_bytes(plan) * ring(ranks) * (nodes + 1)});
+}
+
+static double count_buckets(const struct program *program)
+{
+    double count = 0;
+
+    for (int i = 0; i < program->op_count; i++)
+        count += program->ops[i].attributes.space == OP_SPACE_GRADIENTS;
+    return fmax(1, count);
+}
+
+/* Every node's share goes to each other rank once, then each sum's share does. */
+static void add_all_reduce(const struct plan *plan, double elements, struct plan_traffic *traffic)
+{
+    int ranks = plan_replicas(plan);
+    bool is_half = is_applied(plan, UNIT_FP16_ALLREDUCE);
+    int64_t total;
+    int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
+
+    add(traffic,
+        (struct plan_transfer){
+            .kind = is_half ? "all_reduce" : "tree_sum",
+            .what = is_half ? "gradients in fp16" : "gradients",
+            .over = replicas_name(plan),
+            .when = is_half ? "once an update, bucket by bucket"
+                            : "once an update, bucket by bucket, partial sums of the fixed tree",
+            .ranks = ranks,
+            .calls = count_buckets(&plan->program),
+            .bytes = (is_half ? 2 * 2 : 4 * (nodes + 1)) * elements * ring(ranks)});
+}
+
+static void add_stages(const struct plan *plan, int stage, struct plan_traffic *traffic)
+{
+    int stages = degree(plan, TOPOLOGY_PIPELINE);
+    const struct plan_stage *part = &plan->parts.stages[stage];
+    double runs = micro_batches_of_update(plan);
+
+    if (stages == 1)
+        return;
+    if (stage + 1 < stages)
+        add(traffic, (struct plan_transfer){.kind = "send",
+                                            .what = "activations, to the next stage",
+                                            .over = "pipeline",
+                                            .when = "behind the forward pass of a micro-batch",
+                                            .ranks = stages,
+                                            .calls = runs,
+                                            .in_micro_batch = true,
+                                            .bytes = (double)part->sent_bytes * runs});
+    if (stage > 0)
+        add(traffic, (struct plan_transfer){.kind = "send",
+                                            .what = "gradients of activations, to the stage before",
+                                            .over = "pipeline",
+                                            .when = "behind the backward pass of a micro-batch",
+                                            .ranks = stages,
+                                            .calls = runs,
+                                            .in_micro_batch = true,
+                                            .bytes = (double)part[-1].sent_bytes * runs});
+    if (plan->parts.shared_elements > 0 && (stage == 0 || stage + 1 == stages))
+        add(traffic, (struct plan_transfer){.kind = "all_reduce",
+                                            .what = "gradients of parameters on two stages",
+                                            .over = "pipeline",
+                                            .when = "once an update",
+                                            .ranks = 2,
+                                            .calls = 1,
+                                            .bytes = weight_bytes(plan) *
+                                                     (double)plan->parts.shared_elements});
+}
+
+/* Twice forward and twice backward a layer, the layer's output. */
+static void add_layers(const struct plan *plan, int stage, struct plan_traffic *traffic)
+{
+    int ranks = degree(plan, TOPOLOGY_MODEL);
+    const struct plan_stage *part = &plan->parts.stages[stage];
+    double layers = (double)(part->end_layer - part->first_layer);
+    double bytes = (double)plan->layer_output_bytes;
+
+    add(traffic, (struct plan_transfer){.kind = "all_reduce",
+                                        .what = "outputs of divided layers and their gradients",
+                                        .over = "model",
+                                        .when = "twice forward and twice backward in each layer of "
+                                                "every micro-batch",
+                                        .ranks = ranks,
+                                        .calls = 4 * layers * micro_batches_of_update(plan),
+                                        .in_micro_batch = true,
+                                        .bytes = 4 * layers * 2 * ring(ranks) * bytes *
+                                                 micro_batches_of_update(plan)});
+}
+
+/* Ranks with different gradients must agree whether there is an inf, and on the norm. */
+static void add_agreement(const struct plan *plan, struct plan_traffic *traffic)
+{
+    int parts = degree(plan, TOPOLOGY_SHARDING) * degree(plan, TOPOLOGY_PIPELINE) *
+                degree(plan, TOPOLOGY_MODEL);
+
+    if (is_divided(plan))
+        add(traffic, (struct plan_transfer){.kind = "all_reduce",
+                                            .what = "overflow flag and squared norm",
+                                            .over = "sharding, pipeline and model",
+                                            .when = "once an update, before it",
+                                            .ranks = parts,
+                                            .calls = 1,
+                                            .bytes = 2 * 8 * ring(parts)});
+}
+
+void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct plan_traffic *out)
+{
+    double elements = (double)plan->parts.stages[stage].elements;
+
+    *out = (struct plan_traffic){.count = 0};
+    if (plan->has_program && plan->formula_units == 0) {
+        program_traffic(plan, replica, out);
+        return;
+    }
+    if (is_sharded_by_formula(plan))
+        add_sharding(plan, elements, out);
+    else if (is_local(plan))
+        add_averaging(plan, elements, out);
+    else if (is_applied(plan, UNIT_DGC))
+        add_sparse(plan, out);
+    else
+        add_all_reduce(plan, elements, out);
+    add_stages(plan, stage, out);
+    add_layers(plan, stage, out);
+    add_agreement(plan, out);
+    for (size_t i = 0; i < out->count && !plan->has_program; i++)
+        out->items[i].bytes = NAN;
+}
+
+double plan_cost_sent(const struct plan_traffic *traffic)
+{
+    double sent = 0;
+
+    for (size_t i = 0; i < traffic->count; i++)
+        if (isfinite(traffic->items[i].bytes))
+            sent += traffic->items[i].bytes;
+    return sent;
+}

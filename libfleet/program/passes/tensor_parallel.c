@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/program/passes/tensor_parallel.h"
+
+#include <errno.h>
+
+#include "libfleet/base/error.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/strategy/strategy.h"
+#include "libfleet/training/training.h"
+
+bool tensor_parallel_wanted(const struct pass_context *context)
+{
+    return context->cell.model_ranks > 1;
+}
+
+/* The parameter behind a cast of amp. */
+static const struct program_var *weight_of(const struct program *program, int var)
+{
+    for (int i = 0; i < program->op_count && program->vars[var].role != PROGRAM_ROLE_PARAMETER; i++)
+        if (program->ops[i].kind == OP_CAST && program->ops[i].outputs[0] == var)
+            var = program->ops[i].inputs[0];
+    return &program->vars[var];
+}
+
+/* A linear layer with some of the features. */
+static bool has_columns(const struct program *program, const struct program_op *op)
+{
+    const struct program_slice *slice;
+
+    if (op->kind != OP_LINEAR || op->backward)
+        return false;
+    slice = &weight_of(program, op->inputs[1])->slice;
+    return slice->parts > 0 && slice->dimension == (op->attributes.transposed ? 0 : 1);
+}
+
+/* All that reads `x` in the forward part are such layers. */
+static int check_readers(const struct program *program, int x, struct fleet_error *err)
+{
+    for (int i = 0; i < program->op_count && !program->ops[i].backward; i++)
+        for (int j = 0; j < program->ops[i].input_count; j++)
+            if (program->ops[i].inputs[j] == x && !has_columns(program, &program->ops[i]))
+                return fleet_error(
+                    err, -EINVAL, "%s is read by %s beside layers that are divided by columns",
+                    program->vars[x].name, op_definition(program->ops[i].kind)->name);
+    return 0;
+}
+
+/* The backward operator that completes the gradient of `x`: the last that a reader of `x` left. */
+static int find_last(const struct program *program, int x)
+{
+    int last = -1;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+
+        if (op->section == PROGRAM_SECTION_MICRO_BATCH && op->backward &&
+            (op->kind == OP_LINEAR_GRAD || op->kind == OP_ADD) && op->outputs[0] != PROGRAM_NONE &&
+            has_columns(program, &program->ops[op->source]) &&
+            program->ops[op->source].inputs[0] == x &&
+            program->vars[op->outputs[0]].role == PROGRAM_ROLE_ACTIVATION)
+            last = i;
+    }
+    return last;
+}
+
+/* Sum what operator `at` gives over the model ranks; later operators read the sum. */
+static int sum_behind(struct program *program, int at, struct fleet_error *err)
+{
+    struct program_op all_reduce = {.kind = OP_ALL_REDUCE,
+                                    .section = PROGRAM_SECTION_MICRO_BATCH,
+                                    .backward = true,
+                                    .layer = program->ops[at].layer,
+                                    .source = program->ops[at].source,
+                                    .inputs = {program->ops[at].outputs[0]},
+                                    .input_count = 1,
+                                    .output_count = 1,
+                                    .attributes = {.group = OP_GROUP_MODEL}};
+    int part = all_reduce.inputs[0];
+    int sum = program_add_like(program, part, ".sum", PROGRAM_ROLE_ACTIVATION);
+
+    all_reduce.outputs[0] = sum;
+    for (int i = at + 1; i < program->op_count; i++)
+        for (int j = 0; j < program->ops[i].input_count; j++)
+            if (program->ops[i].inputs[j] == part)
+                program->ops[i].inputs[j] = sum;
+    (void)program_insert_op(program, at + 1, &all_reduce);
+    return op_infer(program, &all_reduce, err);
+}
+
+/* A reader of `x` comes before operator `end`. */
+static bool is_done(const struct program *program, int end, int x)
+{
+    for (int i = 0; i < end; i++)
+        if (has_columns(program, &program->ops[i]) && program->ops[i].inputs[0] == x)
+            return true;
+    return false;
+}
+
+/* A rank has parts of tensors; sums of squares over the ranks are not there yet. */
+static int check_norms(const struct pass_context *context, struct fleet_error *err)
+{
+    const struct training_optimizer *o = &context->training->optimizer;
+    const char *what = o->clip.norm > 0 || o->clip.global_norm > 0 ? "clipping by a norm"
+                       : context->strategy->lamb || o->name == TRAINING_OPTIMIZER_LAMB ? "lamb"
+                       : context->strategy->lars || o->name == TRAINING_OPTIMIZER_LARS ? "lars"
+                                                                                       : NULL;
+
+    return what ? fleet_error(err, -EINVAL,
+                              "%s needs norms of whole tensors, which ranks that share tensors do "
+                              "not have yet",
+                              what)
+                : 0;
+}
+
+int tensor_parallel_apply(struct program *program, const struct pass_context *context,
+                          struct fleet_error *err)
+{
+    if (check_norms(context, err) < 0)
+        return -EINVAL;
+    for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
+        int x = program->ops[i].inputs[0], last;
+
+        if (!has_columns(program, &program->ops[i]) || is_done(program, i, x))
+            continue;
+        if (check_readers(program, x, err) < 0)
+            return -EINVAL;
+        last = find_last(program, x);
+        if (last >= 0 && sum_behind(program, last, err) < 0)
+            return -EINVAL;
+    }
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_PROGRAM_PASSES_TENSOR_PARALLEL_H
+#define LIBFLEET_PROGRAM_PASSES_TENSOR_PARALLEL_H
+
+/*
+ * tensor_parallel, the backward part. The model's builder has divided layers by columns and rows
+ * and put in the sums of the forward part (models/builder.h). A layer that has some of the features
+ * gives, on each rank, a part of the gradient of its input, which all ranks have: this pass sums it
+ * over the model ranks, once for all layers that read the same input.
+ *
+ * The pass runs right behind autodiff. What reads the input beside such layers is an error, and so
+ * are norms of tensors (clipping, LAMB, LARS): a rank has only parts of them.
+ */
+
+#include <stdbool.h>
+
+struct fleet_error;
+struct pass_context;
+struct program;
+
+bool tensor_parallel_wanted(const struct pass_context *context);
+int tensor_parallel_apply(struct program *program, const struct pass_context *context,
+                          struct fleet_error *err);
+
+#endif

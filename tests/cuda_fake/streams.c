@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Streams are lists of items. The host runs them when it waits: a random number picks the stream
+ * whose first item is next. An item that waits for an event holds up its stream until the record
+ * that it means has run.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "tests/cuda_emulator/emulator.h"
+#include "tests/cuda_fake/fake.h"
+
+#define STREAMS_MAX 16
+#define ITEMS_MAX   4096 /* of all streams: more are not left lying */
+
+enum item_kind {
+    ITEM_KERNEL,
+    ITEM_COPY,
+    ITEM_FILL,
+    ITEM_RECORD,
+    ITEM_WAIT,
+};
+
+struct item {
+    enum item_kind kind;
+    struct item *next;
+    uint64_t number; /* in the order of putting */
+    union {
+        struct {
+            const char *name;
+            emulator_body body;
+            void *arguments;
+            struct emulator_index grid, block;
+            size_t dynamic_bytes;
+        } kernel;
+        struct {
+            void *to;
+            const void *from;
+            size_t bytes;
+            int value;
+        } copy;
+        struct {
+            struct CUevent_st *event;
+            uint64_t record;
+        } event;
+    };
+};
+
+struct CUstream_st {
+    struct item *first, **last;
+    uint64_t put; /* number of its newest item */
+};
+
+/* Freed when neither the program nor an item needs it. */
+struct CUevent_st {
+    uint64_t recorded, happened; /* records that were put; that have run */
+    int users;
+};
+
+static struct CUstream_st *streams[STREAMS_MAX];
+static int stream_count, item_count, event_count;
+static uint64_t numbers, newest_run, random_state;
+static long overtakings;
+static bool is_started;
+
+static uint64_t draw(void)
+{
+    uint64_t x = random_state += 0x9e3779b97f4a7c15u;
+
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static void drop_event(struct CUevent_st *event)
+{
+    if (--event->users > 0)
+        return;
+    event_count--;
+    free(event);
+}
+
+static void run_kernel(const struct item *item)
+{
+    if (emulator_run(item->kernel.name, item->kernel.body, item->kernel.arguments,
+                     item->kernel.grid, item->kernel.block, item->kernel.dynamic_bytes) == 0)
+        return;
+    (void)fprintf(stderr, "fake CUDA: %s\n", emulator_failure());
+    fake_calls_break(cudaErrorLaunchFailure);
+}
+
+static void run_item(struct item *item)
+{
+    switch (item->kind) {
+    case ITEM_KERNEL:
+        run_kernel(item);
+        free(item->kernel.arguments);
+        break;
+    case ITEM_COPY:
+        memmove(item->copy.to, item->copy.from, item->copy.bytes);
+        break;
+    case ITEM_FILL:
+        memset(item->copy.to, item->copy.value, item->copy.bytes);
+        break;
+    case ITEM_RECORD:
+        item->event.event->happened = item->event.record;
+        drop_event(item->event.event);
+        break;
+    case ITEM_WAIT:
+        drop_event(item->event.event);
+        break;
+    }
+}
+
+static bool can_run(const struct CUstream_st *stream)
+{
+    const struct item *item = stream->first;
+
+    return item && (item->kind != ITEM_WAIT || item->event.event->happened >= item->event.record);
+}
+
+/* Run one item of any stream. False: there is none, or all wait for each other. */
+static bool run_one(void)
+{
+    int ready[STREAMS_MAX], count = 0;
+    struct CUstream_st *stream;
+    struct item *item;
+
+    for (int i = 0; i < stream_count; i++)
+        if (can_run(streams[i]))
+            ready[count++] = i;
+    if (count == 0)
+        return false;
+    stream = streams[ready[draw() % (uint64_t)count]];
+    item = stream->first;
+    stream->first = item->next;
+    if (!stream->first)
+        stream->last = &stream->first;
+    item_count--;
+    overtakings += item->number < newest_run;
+    newest_run = item->number > newest_run ? item->number : newest_run;
+    run_item(item);
+    free(item);
+    return true;
+}
+
+void fake_run_all(void)
+{
+    fake_memory_open();
+    while (run_one())
+        ;
+    fake_memory_close();
+    if (item_count > 0)
+        fake_die("streams wait for events that nothing records");
+}
+
+/* Until `stream` has nothing left that was put before now. */
+static void run_until(const struct CUstream_st *stream)
+{
+    uint64_t last = stream->put;
+
+    fake_memory_open();
+    while (stream->first && stream->first->number <= last)
+        if (!run_one())
+            fake_die("a stream waits for an event that nothing records");
+    fake_memory_close();
+}
+
+static int run_kernel_later(void *stream, const char *kernel, emulator_body body,
+                            const void *arguments, size_t bytes, struct emulator_index grid,
+                            struct emulator_index block, size_t dynamic_bytes);
+
+static void start(void)
+{
+    if (is_started)
+        return;
+    is_started = true;
+    random_state = (uint64_t)fake_setting("FAKE_CUDA_SEED", 1);
+    emulator_submit = run_kernel_later;
+}
+
+static struct item *put(struct CUstream_st *stream, enum item_kind kind)
+{
+    struct item *item = calloc(1, sizeof(*item));
+
+    if (!item)
+        fake_die("no memory");
+    if (!stream)
+        fake_die("work for the default stream");
+    item->kind = kind;
+    item->number = stream->put = ++numbers;
+    *stream->last = item;
+    stream->last = &item->next;
+    item_count++;
+    return item;
+}
+
+/* Now and then the device does something by itself. */
+static void let_run(void)
+{
+    int count = item_count > ITEMS_MAX ? item_count / 2 : draw() % 16 == 0 ? (int)(draw() % 8) : 0;
+
+    if (count == 0)
+        return;
+    fake_memory_open();
+    while (count-- > 0 && run_one())
+        ;
+    fake_memory_close();
+}
+
+/* ---- what the program puts ------------------------------------------------------------------- */
+
+static int run_kernel_later(void *stream, const char *kernel, emulator_body body,
+                            const void *arguments, size_t bytes, struct emulator_index grid,
+                            struct emulator_index block, size_t dynamic_bytes)
+{
+    struct item *item;
+    int status;
+
+    fake_lock();
+    status = fake_call(kernel);
+    if (status == 0) {
+        item = put(stream, ITEM_KERNEL);
+        item->kernel.name = kernel;
+        item->kernel.body = body;
+        item->kernel.arguments = malloc(bytes);
+        if (!item->kernel.arguments)
+            fake_die("no memory");
+        memcpy(item->kernel.arguments, arguments, bytes);
+        item->kernel.grid = grid;
+        item->kernel.block = block;
+        item->kernel.dynamic_bytes = dynamic_bytes;
+        let_run();
+    }
+    fake_unlock();
+    return status;
+}
+
+static void check_side(const void *memory, size_t bytes, bool may_be_device, bool may_be_pinned)
+{
+    if ((may_be_device && fake_memory_is_device(memory, bytes)) ||
+        (may_be_pinned && fake_memory_is_pinned(memory, bytes)))
+        return;
+    fake_die("an asynchronous copy of %zu bytes with memory that is neither the device's nor "
+             "pinned, or over the end of an allocation",
+             bytes);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    bool is_any = kind == cudaMemcpyDefault;
+    struct item *item;
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaMemcpyAsync");
+    if (status == 0) {
+        check_side(to, bytes, is_any || kind != cudaMemcpyDeviceToHost,
+                   is_any || kind == cudaMemcpyDeviceToHost);
+        check_side(from, bytes, is_any || kind != cudaMemcpyHostToDevice,
+                   is_any || kind == cudaMemcpyHostToDevice);
+        item = put(stream, ITEM_COPY);
+        item->copy.to = to;
+        item->copy.from = from;
+        item->copy.bytes = bytes;
+        let_run();
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    struct item *item;
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaMemsetAsync");
+    if (status == 0) {
+        check_side(memory, bytes, true, false);
+        item = put(stream, ITEM_FILL);
+        item->copy.to = memory;
+        item->copy.bytes = bytes;
+        item->copy.value = value;
+        let_run();
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    int status;
+
+    fake_lock();
+    start();
+    status = fake_call("cudaStreamCreateWithFlags");
+    if (status == 0 && flags != cudaStreamNonBlocking)
+        fake_die("a stream that the default stream holds up");
+    if (status == 0 && stream_count == STREAMS_MAX)
+        fake_die("more than %d streams", STREAMS_MAX);
+    if (status == 0) {
+        struct CUstream_st *made = calloc(1, sizeof(*made));
+        if (!made)
+            fake_die("no memory");
+        made->last = &made->first;
+        streams[stream_count++] = *stream = made;
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    int status, at = 0;
+
+    fake_lock();
+    status = fake_call("cudaStreamDestroy");
+    run_until(stream);
+    while (at < stream_count && streams[at] != stream)
+        at++;
+    if (at == stream_count)
+        fake_die("destroy a stream that does not exist");
+    streams[at] = streams[--stream_count];
+    free(stream);
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaStreamSynchronize");
+    if (status == 0) {
+        run_until(stream);
+        status = fake_calls_broken(); /* by one of these kernels */
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+    struct item *item;
+    int status;
+
+    (void)flags;
+    fake_lock();
+    status = fake_call("cudaStreamWaitEvent");
+    if (status == 0 && event->recorded > event->happened) { /* a fresh event holds nothing up */
+        item = put(stream, ITEM_WAIT);
+        item->event.event = event;
+        item->event.record = event->recorded;
+        event->users++;
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+    int status;
+
+    (void)flags;
+    fake_lock();
+    status = fake_call("cudaEventCreateWithFlags");
+    if (status == 0) {
+        *event = calloc(1, sizeof(**event));
+        if (!*event)
+            fake_die("no memory");
+        (*event)->users = 1;
+        event_count++;
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaEventDestroy");
+    drop_event(event);
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct item *item;
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaEventRecord");
+    if (status == 0) {
+        item = put(stream, ITEM_RECORD);
+        item->event.event = event;
+        item->event.record = ++event->recorded;
+        event->users++;
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* The device goes on a little each time that the host looks. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaEventQuery");
+    if (status == 0 && event->happened < event->recorded && draw() % 2) {
+        fake_memory_open();
+        (void)run_one();
+        fake_memory_close();
+    }
+    if (status == 0 && event->happened < event->recorded)
+        status = cudaErrorNotReady;
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    uint64_t wanted;
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaEventSynchronize");
+    wanted = event->recorded;
+    fake_memory_open();
+    while (status == 0 && event->happened < wanted)
+        if (!run_one())
+            fake_die("wait for an event that nothing records");
+    fake_memory_close();
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* ---- for tests ------------------------------------------------------------------------------- */
+
+void fake_cuda_reset(uint64_t seed)
+{
+    fake_lock();
+    start();
+    fake_calls_reset();
+    random_state = seed;
+    overtakings = 0;
+    newest_run = numbers;
+    fake_unlock();
+}
+
+long fake_cuda_overtakings(void)
+{
+    return overtakings;
+}
+
+int fake_cuda_held(void)
+{
+    return fake_memory_held() + stream_count + event_count;
+}

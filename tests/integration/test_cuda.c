@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Whole jobs on the back end for NVIDIA GPUs, over a fake libcudart (tests/cuda_fake): its device
+ * memory cannot be touched by the host, its streams run late and in the order of a seed, and its
+ * kernels are ours, on the emulator. Each model trains as on the CPU; one worker, two workers,
+ * other seeds, a killed trainer and a lost device give the same bits.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_run.h"
+
+#define LIMIT_S 600.0
+
+/* Losses on the two back ends differ by the order of sums in fp32. */
+#define TOLERANCE 2e-5
+
+#define RECORD_BYTES (1 + 3 * 32 * 32) /* of CIFAR-10 */
+#define IMAGES       16
+
+static char library[4096], other_library[4200]; /* the fake; a path where there is nothing */
+static char *folder, *images;
+
+struct model {
+    const char *name, *model, *optimizer;
+    int steps, batch, micro_batch;
+};
+
+static const struct model models[] = {
+    {"gpt", "{name: gpt, layers: 1, heads: 2, width: 16, context: 8, dropout: 0.1}",
+     "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}", 4, 8, 2},
+    {"llama", "{name: llama, layers: 1, heads: 2, width: 16, context: 8}",
+     "{name: lamb, learningRate: 0.003}", 3, 8, 4},
+    {"mlp", "{name: mlp, sizes: [3072, 8, 10]}", "{name: adam, learningRate: 0.003}", 3, 8, 4},
+    {"resnet", "{name: resnet, depths: [1, 1], stem: cifar, baseWidth: 2}",
+     "{name: momentum, learningRate: 0.05}", 2, 2, 1},
+};
+
+static char *write_job(const struct model *m, const char *training)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_text = strstr(m->model, "gpt") || strstr(m->model, "llama");
+    char here[4096], name[64];
+    char *path;
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    fleet_strbuf_appendf(&text,
+                         "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+                         "metadata: {name: cuda}\n"
+                         "spec:\n  worker: {replicas: 1}\n"
+                         "  runPolicy: {restart: {maxRestarts: 3}}\n"
+                         "  training: {model: %s, optimizer: %s, globalBatchSize: %d, "
+                         "microBatchSize: %d, steps: %d, seed: 7, %s",
+                         m->model, m->optimizer, m->batch, m->micro_batch, m->steps, training);
+    if (is_text)
+        fleet_strbuf_appendf(&text, "data: {path: %s/tests/golden/torch/jobs/text.txt%s}}\n", here,
+                             strstr(training, "evaluation") ? ", validation: 0.1" : "");
+    else
+        fleet_strbuf_appendf(&text, "data: {path: %s, tokenizer: cifar10}}\n", images);
+    (void)snprintf(name, sizeof(name), "%s.yaml", m->name);
+    path = fleet_file_join(folder, name);
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    return path;
+}
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(value ? setenv(name, value, 1) : unsetenv(name), 0);
+}
+
+static void run_on(const char *backend, const char *path, const char *workers, job_run_watch watch,
+                   void *context, struct job_run *out)
+{
+    const char *arguments[] = {"--workers", workers, path, NULL};
+
+    set("FLEET_BACKEND", backend);
+    job_run(arguments, LIMIT_S, watch, context, out);
+    set("FLEET_BACKEND", NULL);
+}
+
+static void expect_success(const struct job_run *run, int steps)
+{
+    if (run->exit_code != 0 || run->problem[0])
+        fail_msg("exit %d, problem \"%s\", after %d steps: %s", run->exit_code, run->problem,
+                 run->step_count, run->errors);
+    assert_int_equal(run->step_count, steps);
+}
+
+static void expect_near(const struct job_run *run, const struct job_run *cpu, const char *model)
+{
+    for (int i = 0; i < run->step_count; i++)
+        if (!(fabs(run->steps[i].loss - cpu->steps[i].loss) <=
+              TOLERANCE * fabs(cpu->steps[i].loss)))
+            fail_msg("%s, step %d: loss %.9g, on the CPU %.9g", model, i + 1, run->steps[i].loss,
+                     cpu->steps[i].loss);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void test_cuda__models_train_as_on_the_cpu(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(models); i++) {
+        FLEET_AUTO_FREE char *path = write_job(&models[i], "");
+        struct job_run cpu, one, two;
+
+        run_on("cpu", path, "1", NULL, NULL, &cpu);
+        expect_success(&cpu, models[i].steps);
+        run_on("cuda", path, "1", NULL, NULL, &one);
+        expect_success(&one, models[i].steps);
+        expect_near(&one, &cpu, models[i].name);
+        set("FAKE_CUDA_SEED", "77");
+        run_on("cuda", path, "2", NULL, NULL, &two);
+        set("FAKE_CUDA_SEED", NULL);
+        expect_success(&two, models[i].steps);
+        assert_string_equal(two.sha256, one.sha256);
+        job_run_release(&cpu);
+        job_run_release(&one);
+        job_run_release(&two);
+    }
+}
+
+/* Pieces of the runtime that use the device beside the step. */
+static void test_cuda__checkpoints_and_evaluation_use_the_device(void **state)
+{
+    FLEET_AUTO_FREE char *path =
+        write_job(&models[0], "evaluation: {everySteps: 2}, checkpoint: {path: saved, "
+                              "everySteps: 2}, ");
+    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+    struct job_run cpu, cuda;
+
+    (void)state;
+    run_on("cuda", path, "2", NULL, NULL, &cuda);
+    expect_success(&cuda, models[0].steps);
+    assert_true(cuda.checkpoint_count > 0 && cuda.evaluation_count > 0);
+    job_run_remove(saved);
+    run_on("cpu", path, "1", NULL, NULL, &cpu);
+    expect_success(&cpu, models[0].steps);
+    expect_near(&cuda, &cpu, "gpt");
+    job_run_release(&cpu);
+    job_run_release(&cuda);
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+struct strike {
+    int at; /* step */
+    bool done;
+};
+
+static void kill_a_trainer(void *context, struct job_run *run, const cJSON *event)
+{
+    struct strike *strike = context;
+    pid_t trainers[8];
+
+    (void)event;
+    if (strike->done || run->step_count < strike->at)
+        return;
+    if (job_run_trainers(run->pid, trainers, 8) > 0)
+        strike->done = kill(trainers[0], SIGKILL) == 0;
+}
+
+static void test_cuda__a_killed_trainer_loses_nothing(void **state)
+{
+    struct model model = models[0];
+    FLEET_AUTO_FREE char *path = NULL;
+    struct strike strike = {.at = 2};
+    struct job_run calm, struck;
+
+    (void)state;
+    model.steps = 20;
+    path = write_job(&model, "");
+    run_on("cuda", path, "1", NULL, NULL, &calm);
+    expect_success(&calm, model.steps);
+    run_on("cuda", path, "2", kill_a_trainer, &strike, &struck);
+    expect_success(&struck, model.steps);
+    assert_true(strike.done && struck.restart_count > 0);
+    assert_string_equal(struck.sha256, calm.sha256);
+    job_run_release(&calm);
+    job_run_release(&struck);
+}
+
+/* A context that is lost ends its process; the agent starts another one. */
+static void test_cuda__a_lost_device_costs_a_restart(void **state)
+{
+    static const char *const calls[] = {"150:214", "400:700", "700:719"};
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run calm, struck;
+
+    (void)state;
+    run_on("cuda", path, "1", NULL, NULL, &calm);
+    expect_success(&calm, models[0].steps);
+    for (size_t i = 0; i < FLEET_COUNT(calls); i++) {
+        FLEET_AUTO_FREE char *once = fleet_file_join(folder, "failed");
+        char fail[4200];
+
+        (void)unlink(once);
+        (void)snprintf(fail, sizeof(fail), "%s:%s", calls[i], once);
+        set("FAKE_CUDA_FAIL", fail);
+        run_on("cuda", path, "2", NULL, NULL, &struck);
+        set("FAKE_CUDA_FAIL", NULL);
+        expect_success(&struck, models[0].steps);
+        assert_int_equal(access(once, F_OK), 0);
+        assert_int_equal(struck.restart_count, 1);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&struck);
+    }
+    job_run_release(&calm);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void expect_refusal(const char *variable, const char *value, const char *text)
+{
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run run;
+
+    set(variable, value);
+    run_on("cuda", path, "1", NULL, NULL, &run);
+    set("FLEET_CUDA_LIBRARY", library);
+    if (strcmp(variable, "FLEET_CUDA_LIBRARY") != 0)
+        set(variable, NULL);
+    assert_int_not_equal(run.exit_code, 0);
+    assert_int_equal(run.step_count, 0);
+    if (!strstr(run.errors, text))
+        fail_msg("%s=%s: \"%s\" is not in: %s", variable, value, text, run.errors);
+    job_run_release(&run);
+}
+
+static void test_cuda__says_why_there_is_no_gpu(void **state)
+{
+    (void)state;
+    expect_refusal("FLEET_CUDA_LIBRARY", other_library, "cannot open shared object file");
+    expect_refusal("FAKE_CUDA_DRIVER", "0", "this machine has no NVIDIA driver (libcuda.so.1)");
+    expect_refusal("FAKE_CUDA_DRIVER", "12040",
+                   "the NVIDIA driver knows CUDA 12.4, and this program needs CUDA 13.0 or later");
+    expect_refusal("FAKE_CUDA_DEVICES", "0", "this machine has no GPU that a process may use");
+    expect_refusal("FAKE_CUDA_CAPABILITY", "75",
+                   "the GPU has compute capability 7.5, at least 8.0 is needed");
+    expect_refusal("FAKE_CUDA_MEMORY", "100000", "of its 100000 bytes are free");
+}
+
+static int set_up(void **state)
+{
+    FLEET_AUTO_FREE char *bytes = malloc((size_t)IMAGES * RECORD_BYTES);
+    const char *variant = getenv("FLEET_TEST_VARIANT");
+    char here[3000];
+    uint32_t random = 1;
+
+    (void)state;
+    assert_true(bytes && getcwd(here, sizeof(here)));
+    (void)snprintf(library, sizeof(library), "%s/build/cuda_fake/%s/libfleet_cuda.so", here,
+                   variant && variant[0] ? variant : "release");
+    (void)snprintf(other_library, sizeof(other_library), "%s.gone", library);
+    set("FLEET_CUDA_LIBRARY", library);
+    folder = job_run_folder();
+    images = fleet_file_join(folder, "images.bin");
+    for (size_t i = 0; i < (size_t)IMAGES * RECORD_BYTES; i++) {
+        random = random * 1664525u + 1013904223u;
+        bytes[i] = (char)(i % RECORD_BYTES == 0 ? (random >> 24) % 10 : random >> 24);
+    }
+    return fleet_file_write(images, bytes, (size_t)IMAGES * RECORD_BYTES, NULL);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    job_run_remove(folder);
+    free(folder);
+    free(images);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
+        cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
+        cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
+        cmocka_unit_test(test_cuda__says_why_there_is_no_gpu),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

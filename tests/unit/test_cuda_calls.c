@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The host's half of the CUDA back end over the fake libcudart, in this process: what a slot does,
+ * and what happens if any one call of CUDA fails, the n-th for all n.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/runtime/executor/executor.h"
+#include "agent/runtime/state.h"
+#include "cuda/backend_cuda.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/plan/plan.h"
+#include "libfleet/training/training.h"
+#include "tests/cuda_fake/fake.h"
+
+#define COUNT        1000
+#define ECC          214 /* cudaErrorECCUncorrectable: sticky */
+#define NO_MEMORY    2   /* cudaErrorMemoryAllocation: of one call */
+#define EXIT_CLEAN   0   /* an error came back, with a text, and nothing is held */
+#define EXIT_DIED    1   /* device_die() */
+#define EXIT_ALL     42  /* everything worked, and call n was never made */
+#define EXIT_SPARED  43  /* everything worked, though call n failed */
+#define EXIT_HOLDS   44
+#define EXIT_NO_TEXT 45
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static struct backend *open_backend(uint64_t seed)
+{
+    struct backend *backend = NULL;
+    struct fleet_error err;
+
+    fake_cuda_reset(seed);
+    if (fleet_cuda_backend(&backend, &err) < 0)
+        fail_msg("%s", err.text);
+    return backend;
+}
+
+static void close_backend(struct backend *backend)
+{
+    backend_free(backend);
+    assert_int_equal(fake_cuda_held(), 0);
+}
+
+static float *allocate(struct backend *backend, size_t count)
+{
+    struct fleet_error err;
+    float *memory = backend->vtable->allocate(backend, count * sizeof(*memory), &err);
+
+    if (!memory)
+        fail_msg("%s", err.text);
+    return memory;
+}
+
+/* The host reuses its memory at once; the device reads what stood there. */
+static void test_cuda_calls__a_copy_in_has_read_its_source(void **state)
+{
+    struct backend *backend = open_backend(1);
+    const struct backend_vtable *v = backend->vtable;
+    float host[COUNT], *memory = allocate(backend, COUNT);
+
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        host[i] = (float)i;
+    v->copy_in(backend, memory, host, sizeof(host));
+    memset(host, 0, sizeof(host));
+    v->add(backend, memory, memory, COUNT);
+    v->copy_out(backend, host, memory, sizeof(host));
+    for (int i = 0; i < COUNT; i++)
+        assert_true(host[i] == 2.0f * (float)i);
+    v->deallocate(backend, memory);
+    close_backend(backend);
+}
+
+static void test_cuda_calls__new_memory_is_zero_and_maps_are_seen(void **state)
+{
+    struct backend *backend = open_backend(2);
+    const struct backend_vtable *v = backend->vtable;
+    float host[2], *memory = allocate(backend, COUNT), *view;
+
+    (void)state;
+    v->copy_out(backend, host, memory + COUNT - 2, sizeof(host));
+    assert_true(host[0] == 0.0f && host[1] == 0.0f);
+    view = backend_map(backend, memory, 2 * sizeof(*memory), BACKEND_CHANGE);
+    view[1] = 5.0f;
+    backend_unmap(backend, memory, 2 * sizeof(*memory), BACKEND_CHANGE, view);
+    v->copy_out(backend, host, memory, sizeof(host));
+    assert_true(host[0] == 0.0f && host[1] == 5.0f);
+    v->deallocate(backend, memory);
+    close_backend(backend);
+}
+
+/* Without the event the addition of the second queue would come before the first one's in some of
+ * these orders: test_cuda_calls__queues_overtake_each_other. */
+static void test_cuda_calls__an_event_orders_two_queues(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct backend *backend = open_backend(seed), *second = backend_second(backend);
+        const struct backend_vtable *v = backend->vtable;
+        float *a = allocate(backend, COUNT), *b = allocate(backend, COUNT), host = 3.0f;
+        struct backend_event *event = NULL;
+
+        assert_int_equal(backend_event_new(backend, &event, NULL), 0);
+        v->copy_in(backend, a, &host, sizeof(host));
+        assert_int_equal(backend_record(backend, event, NULL), 0);
+        assert_int_equal(backend_await(second, event, NULL), 0);
+        v->add(second, b, a, COUNT);
+        assert_int_equal(backend_record(second, event, NULL), 0);
+        assert_int_equal(backend_await(backend, event, NULL), 0);
+        v->clear(backend, a, sizeof(host));
+        v->copy_out(second, &host, b, sizeof(host));
+        assert_true(host == 3.0f);
+        assert_int_equal(backend_finish(backend, NULL), 0);
+        backend_event_free(backend, event);
+        v->deallocate(backend, a);
+        v->deallocate(backend, b);
+        close_backend(backend);
+    }
+}
+
+static void test_cuda_calls__queues_overtake_each_other(void **state)
+{
+    long overtakings = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct backend *backend = open_backend(seed), *second = backend_second(backend);
+        float *a = allocate(backend, COUNT), *b = allocate(backend, COUNT);
+
+        for (int i = 0; i < 8; i++) {
+            backend->vtable->add(backend, a, a, COUNT);
+            backend->vtable->add(second, b, b, COUNT);
+        }
+        assert_int_equal(backend_finish(backend, NULL), 0);
+        overtakings += fake_cuda_overtakings();
+        backend->vtable->deallocate(backend, a);
+        backend->vtable->deallocate(backend, b);
+        close_backend(backend);
+    }
+    assert_true(overtakings > 20);
+}
+
+/* ---- the n-th call --------------------------------------------------------------------------- */
+
+static void make_plan(struct training_config *config, struct plan *plan)
+{
+    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(
+        "{\"model\": {\"name\": \"gpt\", \"layers\": 1, \"heads\": 1, \"width\": 4, \"context\": "
+        "4}, \"data\": {\"path\": \"x\", \"tokenizer\": \"bytes\"}, \"optimizer\": {\"name\": "
+        "\"adamw\", \"learningRate\": 0.1, \"clip\": {\"globalNorm\": 1}}, "
+        "\"globalBatchSize\": 2, \"microBatchSize\": 2, \"steps\": 1}");
+    struct plan_request request = {.training = config, .world = 1};
+    struct fleet_errors errors = {0};
+
+    fleet_assert(json != NULL);
+    fleet_assert(training_config_decode(json, "spec.training", config, &errors) == 0);
+    fleet_assert(plan_build(&request, plan, &errors) == 0);
+}
+
+static int run_sections(struct executor *executor, struct state *state, struct backend *backend,
+                        const struct plan *plan, struct fleet_error *err)
+{
+    static const enum program_section sections[] = {PROGRAM_SECTION_MICRO_BATCH,
+                                                    PROGRAM_SECTION_CHECK, PROGRAM_SECTION_UPDATE};
+    static const atomic_bool never;
+    struct run_scalars scalars = {
+        .seed = 1, .gradient_scale = 1, .learning_rate = 0.1, .update_1based = 1};
+    struct executor_bases bases = state->bases;
+    float loss;
+    int rc = 0;
+
+    bases.segment[MEMORY_GRADIENTS] = state->slots[0];
+    for (size_t i = 0; i < FLEET_COUNT(sections) && rc == 0; i++)
+        rc = executor_run(executor, sections[i], &bases, &scalars, &never, err);
+    if (rc == 0)
+        backend->vtable->copy_out(backend, &loss, state_address(state, plan->program.loss),
+                                  sizeof(loss));
+    return rc;
+}
+
+/* All that a trainer does on its device, once. */
+static int train(const struct plan *plan, struct fleet_error *err)
+{
+    struct backend *backend = NULL;
+    struct executor *executor = NULL;
+    struct state state = {0};
+    int rc = fleet_cuda_backend(&backend, err);
+
+    if (rc < 0)
+        return rc;
+    rc = state_init(&state, &plan->program, &plan->memory, backend, err);
+    if (rc == 0)
+        rc = state_reserve_slots(&state, plan->slots, err);
+    if (rc == 0)
+        rc = executor_new(&plan->program, &plan->memory, backend, &executor, err);
+    if (rc == 0) {
+        state_initialize(&state, 1, 1);
+        rc = run_sections(executor, &state, backend, plan, err);
+    }
+    executor_free(executor);
+    state_release(&state);
+    backend_free(backend);
+    return rc;
+}
+
+static int train_with_failure(long n, int code)
+{
+    struct training_config config = {0};
+    struct fleet_error err = {.text = ""};
+    struct plan plan = {0};
+    int rc;
+
+    make_plan(&config, &plan);
+    fake_cuda_reset(5);
+    fake_cuda_fail(n, code);
+    rc = train(&plan, &err);
+    plan_release(&plan);
+    training_config_release(&config);
+    if (fake_cuda_held() > 0)
+        return EXIT_HOLDS;
+    if (rc < 0)
+        return err.text[0] && err.code == rc ? EXIT_CLEAN : EXIT_NO_TEXT;
+    return fake_cuda_calls() < n ? EXIT_ALL : EXIT_SPARED;
+}
+
+/* The exit code of a process of its own, with a limit for one that hangs. */
+static int fail_at(long n, int code)
+{
+    pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)alarm(300);
+        fleet_assert(freopen("/dev/null", "w", stderr) != NULL);
+        exit(train_with_failure(n, code));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status))
+        fail_msg("call %ld with error %d: ended by signal %d", n, code, WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+static void fail_each(int code)
+{
+    int counts[64] = {0}, ended = 0;
+
+    for (long n = 1; ended != EXIT_ALL; n++) {
+        ended = fail_at(n, code);
+        if (ended != EXIT_CLEAN && ended != EXIT_DIED && ended != EXIT_ALL && ended != EXIT_SPARED)
+            fail_msg("call %ld with error %d: exit %d", n, code, ended);
+        counts[ended]++;
+    }
+    assert_true(counts[EXIT_CLEAN] > 50 && counts[EXIT_DIED] > 5);
+}
+
+static void test_cuda_calls__each_lost_device_is_one_clear_error(void **state)
+{
+    (void)state;
+    fail_each(ECC);
+}
+
+static void test_cuda_calls__each_failed_call_is_one_clear_error(void **state)
+{
+    (void)state;
+    fail_each(NO_MEMORY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_calls__a_copy_in_has_read_its_source),
+        cmocka_unit_test(test_cuda_calls__new_memory_is_zero_and_maps_are_seen),
+        cmocka_unit_test(test_cuda_calls__an_event_orders_two_queues),
+        cmocka_unit_test(test_cuda_calls__queues_overtake_each_other),
+        cmocka_unit_test(test_cuda_calls__each_lost_device_is_one_clear_error),
+        cmocka_unit_test(test_cuda_calls__each_failed_call_is_one_clear_error),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

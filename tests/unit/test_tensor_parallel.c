@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Models whose tensors are divided over ranks, run by executors in threads of this process, beside
+ * one rank that has all:
+ *
+ *   - a rank's initial parameters are its part of the whole ones, bit for bit
+ *   - losses have the same bits on all ranks, and so have the gradients of tensors that are whole
+ *   - loss, gradients and weights after some steps are those of one rank, but for rounding
+ *   - on several replicas of such ranks the weights have the same bits as on one
+ *
+ * The bound for rounding: a sum of n terms in another order differs by at most n·u of the sum of
+ * magnitudes (Higham, "Accuracy and stability", 4.2). n is the longest sum here, the words, hidden
+ * features or tokens, and each operator on the longest way passes the error of those before it on:
+ * DEPTH of them, at most twice per layer and direction. Relative to the norm of each tensor.
+ */
+#include <math.h>
+#include <stdatomic.h>
+
+#include "agent/runtime/backend/cpu/backend_cpu.h"
+#include "agent/runtime/backend/cpu/backend_level.h"
+#include "agent/runtime/executor/communication.h"
+#include "agent/runtime/executor/executor.h"
+#include "agent/runtime/state.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/program/models/model.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/print.h"
+#include "libfleet/program/program_build.h"
+#include "libfleet/program/slice.h"
+#include "libfleet/strategy/strategy.h"
+#include "tests/unit/comm_ranks.h"
+#include "tests/unit/passes_fixture.h"
+
+#define WORDS  37 /* no multiple of the ranks */
+#define STEPS  3
+#define LEAVES 2 /* micro-batches of an update */
+#define RATE   0.5
+#define DEPTH  64.0
+#define LENGTH 256.0
+#define BOUND  (DEPTH * LENGTH * 0x1p-24)
+
+#define MODEL(name, rest)                                                                       \
+    "{\"model\":{\"name\":\"" name "\",\"layers\":2,\"heads\":4,\"width\":32,\"context\":16,"   \
+    "\"vocabulary\":37" rest "},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":" \
+    "\"v\",\"merges\":\"m\"},\"globalBatchSize\":2,\"microBatchSize\":2,\"steps\":8,"           \
+    "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}"
+
+static const atomic_bool never;
+
+static const struct {
+    const char *name, *training;
+    int ranks;
+    bool recompute; /* the ranks do, the one rank does not: it changes no bit */
+} jobs[] = {
+    {"gpt on 2", MODEL("gpt", ""), 2, false},
+    {"gpt with recompute on 2", MODEL("gpt", ""), 2, true},
+    {"gpt on 4", MODEL("gpt", ""), 4, false},
+    {"gpt with a head of its own and dropout on 2",
+     MODEL("gpt", ",\"tieEmbeddings\":false,\"dropout\":0.1"), 2, true},
+    {"llama on 2", MODEL("llama", ""), 2, true},
+    {"llama with tied embeddings and dropout on 4",
+     MODEL("llama", ",\"tieEmbeddings\":true,\"dropout\":0.1"), 4, false},
+};
+
+/* A rank with its program, its state and an executor. */
+struct worker {
+    struct program program;
+    struct memory_plan memory;
+    struct backend *backend;
+    struct state state;
+    struct executor *executor;
+    struct communication communication;
+    struct comm *groups[2]; /* along the model and the data axis; NULL: this rank alone */
+    struct tree_node nodes[TREE_NODES_MAX];
+    int64_t first, end; /* its micro-batches of an update */
+    void *workspace;
+    float *initial, *gradient; /* [flat_count], of the first step */
+    float losses[STEPS][LEAVES];
+};
+
+/* Where a worker stands: the ranks that share tensors vary fastest. */
+struct place {
+    struct program_cell cell;
+    int replicas, replica;
+};
+
+struct trial {
+    struct training_config training;
+    enum fleet_isa level;
+    bool recompute;
+    int model_ranks;
+    struct worker whole;
+    struct worker parts[COMM_RANKS_MAX];   /* of one replica */
+    struct worker doubled[COMM_RANKS_MAX]; /* of two */
+};
+
+static double deadline(void *context)
+{
+    (void)context;
+    return comm_ranks_patience();
+}
+
+static int build_cell(const struct training_config *training, bool recompute,
+                      struct program_cell cell, struct program *out, struct fleet_error *err)
+{
+    STRATEGY_AUTO struct strategy strategy = {0};
+    struct fleet_errors errors = {0};
+    struct pass_context context = {
+        .training = training, .strategy = &strategy, .world = 1, .cell = cell};
+    int rc;
+
+    strategy_init(&strategy);
+    strategy.recompute = recompute;
+    rc = program_build(&context, "spec.strategy", out, &errors);
+    if (rc < 0)
+        (void)fleet_errors_result(&errors, err);
+    fleet_errors_release(&errors);
+    return rc;
+}
+
+/* The groups of rank `rank` of `comm`: all ranks take part in making each. */
+static int make_groups(struct worker *w, const struct place *place, struct comm *comm,
+                       struct fleet_error *err)
+{
+    int ranks = place->cell.model_ranks, rc = 0;
+
+    for (int replica = 0; replica < place->replicas && rc == 0; replica++) {
+        int list[COMM_RANKS_MAX];
+        struct comm *made = NULL;
+        for (int m = 0; m < ranks; m++)
+            list[m] = replica * ranks + m;
+        rc = comm_group(comm, list, ranks, comm_ranks_patience(), &made, err);
+        if (made)
+            w->groups[0] = made;
+    }
+    for (int m = 0; m < ranks && rc == 0 && place->replicas > 1; m++) {
+        int list[COMM_RANKS_MAX];
+        struct comm *made = NULL;
+        for (int replica = 0; replica < place->replicas; replica++)
+            list[replica] = replica * ranks + m;
+        rc = comm_group(comm, list, place->replicas, comm_ranks_patience(), &made, err);
+        if (made)
+            w->groups[1] = made;
+    }
+    return rc;
+}
+
+static int worker_open(struct worker *w, const struct trial *trial, const struct place *place,
+                       struct comm *comm, struct fleet_error *err)
+{
+    int rc;
+
+    w->first = tree_first_leaf(LEAVES, place->replicas, place->replica);
+    w->end = tree_first_leaf(LEAVES, place->replicas, place->replica + 1);
+    if ((rc = build_cell(&trial->training, comm && trial->recompute, place->cell, &w->program,
+                         err)) < 0 ||
+        (rc = memory_plan_build(&w->program, NULL, 0, &w->memory, err)) < 0 ||
+        (rc = backend_cpu_new(trial->level, 1, &w->backend, err)) < 0 ||
+        (rc = state_init(&w->state, &w->program, &w->memory, w->backend, err)) < 0 ||
+        (rc = state_reserve_slots(&w->state, LEAVES, err)) < 0 ||
+        (rc = executor_new(&w->program, &w->memory, w->backend, &w->executor, err)) < 0 ||
+        (comm && (rc = make_groups(w, place, comm, err)) < 0))
+        return rc;
+    w->communication =
+        (struct communication){.world = comm,
+                               .deadline_ms = deadline,
+                               .slots = w->state.slots,
+                               .nodes = tree_nodes(LEAVES, w->first, w->end, w->nodes),
+                               .leaves = LEAVES,
+                               .averaged = LEAVES};
+    w->communication.groups[OP_GROUP_MODEL] = w->groups[0];
+    w->communication.groups[OP_GROUP_DATA] = w->groups[1];
+    w->communication.groups[OP_GROUP_REPLICAS] = w->groups[1];
+    w->workspace = malloc(communication_workspace(&w->communication, &w->program) + 1);
+    w->communication.workspace = w->workspace;
+    state_initialize(&w->state, 7, 1);
+    return executor_bind(w->executor, &w->communication, err);
+}
+
+static void worker_close(struct worker *w)
+{
+    executor_free(w->executor);
+    comm_free(w->groups[0]);
+    comm_free(w->groups[1]);
+    state_release(&w->state);
+    backend_free(w->backend);
+    memory_plan_release(&w->memory);
+    program_release(&w->program);
+    free(w->workspace);
+    free(w->initial);
+    free(w->gradient);
+}
+
+/* Tokens of a step: all words of the vocabulary, its first and last ones, too. */
+static void fill(struct worker *w, const char *input, int step, int shift)
+{
+    int var = program_find_var(&w->program, input);
+    int32_t *ids = state_address(&w->state, var);
+
+    for (int64_t i = 0; i < program_var_elements(&w->program.vars[var]); i++)
+        ids[i] = (int32_t)((i * 11 + step * 5 + shift) % WORDS);
+}
+
+static float *copy_of(const struct worker *w, const void *from)
+{
+    size_t bytes = (size_t)w->program.flat_count * sizeof(float);
+    float *copy = malloc(bytes);
+
+    fleet_assert(copy != NULL);
+    memcpy(copy, from, bytes);
+    return copy;
+}
+
+/* Its micro-batches of a step, each into a slot, then their sum into the first slot. */
+static int run_leaves(struct worker *w, int step, struct fleet_error *err)
+{
+    int rc = 0;
+
+    for (int64_t leaf = w->first; leaf < w->end && rc == 0; leaf++) {
+        struct run_scalars scalars = {.seed = 7, .step = step, .first_sample = 2 * leaf};
+        int number = LEAVES * step + (int)leaf;
+
+        fill(w, "ids", number, 0);
+        fill(w, "targets", number, 11);
+        w->state.bases.segment[MEMORY_GRADIENTS] = w->state.slots[leaf - w->first];
+        rc = executor_run(w->executor, PROGRAM_SECTION_MICRO_BATCH, &w->state.bases, &scalars,
+                          &never, err);
+        w->losses[step][leaf] = *(float *)state_address(&w->state, w->program.loss);
+    }
+    w->state.bases.segment[MEMORY_GRADIENTS] = w->state.slots[0];
+    for (int64_t i = 0; i < w->program.flat_count && w->end - w->first == LEAVES; i++)
+        w->state.slots[0][i] += w->state.slots[1][i];
+    return rc;
+}
+
+static int train(struct worker *w, struct fleet_error *err)
+{
+    int rc = 0;
+
+    w->initial = copy_of(w, w->state.bases.segment[MEMORY_PARAMETERS]);
+    for (int step = 0; step < STEPS && rc == 0; step++) {
+        struct run_scalars scalars = {
+            .gradient_scale = 1.0 / LEAVES, .learning_rate = RATE, .update_1based = step + 1};
+
+        rc = run_leaves(w, step, err);
+        if (rc == 0 && w->groups[1])
+            rc = executor_run(w->executor, PROGRAM_SECTION_EXCHANGE, &w->state.bases, &scalars,
+                              &never, err);
+        if (step == 0)
+            w->gradient = copy_of(w, w->state.slots[0]);
+        for (int section = PROGRAM_SECTION_CHECK; section <= PROGRAM_SECTION_UPDATE; section++)
+            if (rc == 0)
+                rc = executor_run(w->executor, (enum program_section)section, &w->state.bases,
+                                  &scalars, &never, err);
+    }
+    return rc;
+}
+
+static int run_part(struct comm_rank *self, struct fleet_error *err)
+{
+    struct trial *trial = (struct trial *)(uintptr_t)self->all->argument;
+    int ranks = trial->model_ranks;
+    struct place place = {.cell = {.model_ranks = ranks, .model_rank = self->rank % ranks},
+                          .replicas = self->all->world / ranks,
+                          .replica = self->rank / ranks};
+    struct worker *w = place.replicas > 1 ? &trial->doubled[self->rank] : &trial->parts[self->rank];
+    int rc = worker_open(w, trial, &place, self->comm, err);
+
+    return rc < 0 ? rc : train(w, err);
+}
+
+/* ---- comparisons ----------------------------------------------------------------------------- */
+
+/* All elements of a rank's parameter are those of the whole one. */
+static void expect_part(const struct trial *trial, int rank, int var)
+{
+    const struct worker *w = &trial->parts[rank];
+    const struct program_var *mine = &w->program.vars[var], *all;
+    int whole = program_find_var(&trial->whole.program, mine->name);
+    int64_t run;
+
+    assert_int_not_equal(whole, PROGRAM_NONE);
+    all = &trial->whole.program.vars[whole];
+    for (int64_t i = 0; i < program_var_elements(mine); i++) {
+        float ours = w->initial[mine->flat_offset + i];
+        float theirs = trial->whole.initial[all->flat_offset + slice_place(mine, i, &run)];
+        if (memcmp(&ours, &theirs, sizeof(ours)) != 0)
+            fail_msg("%s[%ld] of rank %d is %g, in the whole tensor %g", mine->name, (long)i, rank,
+                     (double)ours, (double)theirs);
+    }
+}
+
+/* The part of a flat space of `w` that is `var`, beside the same of one rank. */
+static void expect_near(const struct trial *trial, int rank, int var, const float *ours,
+                        const float *theirs, const char *what)
+{
+    const struct worker *w = &trial->parts[rank];
+    const struct program_var *mine = &w->program.vars[var];
+    int whole = program_find_var(&trial->whole.program, mine->name);
+    const struct program_var *all = &trial->whole.program.vars[whole];
+    double error = 0, norm = 0;
+    int64_t run;
+
+    for (int64_t i = 0; i < program_var_elements(mine); i++) {
+        double a = (double)ours[mine->flat_offset + i];
+        double b = (double)theirs[all->flat_offset + slice_place(mine, i, &run)];
+        error += (a - b) * (a - b);
+        norm += b * b;
+    }
+    if (!(sqrt(error) <= BOUND * sqrt(norm) + 1e-12))
+        fail_msg("%s of %s on rank %d differs by %g of %g", what, mine->name, rank, sqrt(error),
+                 sqrt(norm));
+}
+
+/* What all ranks have is the same everywhere. */
+static void expect_alike(const struct trial *trial, int rank, int var)
+{
+    const struct worker *w = &trial->parts[rank], *first = &trial->parts[0];
+    const struct program_var *mine = &w->program.vars[var], *other = &first->program.vars[var];
+    size_t bytes = program_var_bytes(mine);
+
+    assert_string_equal(mine->name, other->name);
+    if (mine->slice.parts == 0 &&
+        memcmp(w->gradient + mine->flat_offset, first->gradient + other->flat_offset, bytes) != 0)
+        fail_msg("the gradient of %s differs between rank %d and rank 0", mine->name, rank);
+}
+
+static void compare(const struct trial *trial, int rank)
+{
+    const struct worker *w = &trial->parts[rank];
+    int64_t elements = 0;
+
+    for (int i = 0; i < STEPS * LEAVES; i++) {
+        float ours = w->losses[i / LEAVES][i % LEAVES];
+        float first = trial->parts[0].losses[i / LEAVES][i % LEAVES];
+        double whole = (double)trial->whole.losses[i / LEAVES][i % LEAVES];
+        if (memcmp(&ours, &first, sizeof(float)) != 0)
+            fail_msg("micro-batch %d: the loss of rank %d is %.9g, of rank 0 %.9g", i, rank,
+                     (double)ours, (double)first);
+        assert_true(fabs((double)ours - whole) <= BOUND * whole);
+    }
+    for (int v = 0; v < w->program.var_count; v++) {
+        if (w->program.vars[v].role != PROGRAM_ROLE_PARAMETER)
+            continue;
+        elements += program_var_elements(&w->program.vars[v]);
+        expect_part(trial, rank, v);
+        expect_alike(trial, rank, v);
+        expect_near(trial, rank, v, w->gradient, trial->whole.gradient, "the gradient");
+        expect_near(trial, rank, v, w->state.bases.segment[MEMORY_PARAMETERS],
+                    trial->whole.state.bases.segment[MEMORY_PARAMETERS], "the trained weight");
+    }
+    assert_true(elements < trial->whole.program.flat_count);
+}
+
+/* On two replicas each rank has the bits that its place of the one replica has. */
+static void compare_doubled(const struct trial *trial)
+{
+    for (int r = 0; r < 2 * trial->model_ranks; r++) {
+        const struct worker *w = &trial->doubled[r], *one = &trial->parts[r % trial->model_ranks];
+        size_t bytes = (size_t)w->program.flat_count * sizeof(float);
+
+        assert_int_equal(w->program.flat_count, one->program.flat_count);
+        assert_memory_equal(w->gradient, one->gradient, bytes);
+        assert_memory_equal(w->state.bases.segment[MEMORY_PARAMETERS],
+                            one->state.bases.segment[MEMORY_PARAMETERS], bytes);
+    }
+}
+
+/* With recompute a rank's program has more operators. */
+static void expect_recompute(const struct trial *trial)
+{
+    struct program_cell cell = {.model_ranks = trial->model_ranks};
+    struct fleet_error err = {.text = ""};
+    struct program plain;
+
+    if (build_cell(&trial->training, false, cell, &plain, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(trial->parts[0].program.op_count > plain.op_count, trial->recompute);
+    program_release(&plain);
+}
+
+/* All ranks of `replicas`; their state stays in the trial. */
+static void run_parts(struct trial *trial, int replicas)
+{
+    struct worker *workers = replicas > 1 ? trial->doubled : trial->parts;
+    struct comm_ranks ranks;
+
+    comm_ranks_init(&ranks, replicas * trial->model_ranks);
+    ranks.argument = trial;
+    comm_ranks_run(&ranks, run_part);
+    for (int r = 0; r < replicas * trial->model_ranks; r++) { /* groups go before their world */
+        (void)executor_bind(workers[r].executor, NULL, NULL);
+        for (int g = 0; g < 2; g++) {
+            comm_free(workers[r].groups[g]);
+            workers[r].groups[g] = NULL;
+        }
+    }
+    comm_ranks_release(&ranks);
+}
+
+static void decode(const char *text, struct training_config *out)
+{
+    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
+    FLEET_AUTO_STRBUF struct fleet_strbuf said = {0};
+    struct fleet_errors errors = {0};
+
+    if (training_config_decode(json, "spec.training", out, &errors) < 0) {
+        fleet_errors_print(&errors, &said);
+        fail_msg("%s: %s", text, fleet_strbuf_text(&said));
+    }
+}
+
+static void test_tensor_parallel__trains_as_one_rank_does(void **state)
+{
+    static const struct place alone = {.replicas = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        struct trial *trial = calloc(1, sizeof(*trial));
+        struct fleet_error err = {.text = ""};
+
+        assert_non_null(trial);
+        print_message("%s\n", jobs[i].name);
+        decode(jobs[i].training, &trial->training);
+        trial->level = i % 2 ? backend_level_detect() : FLEET_ISA_PLAIN;
+        trial->recompute = jobs[i].recompute;
+        trial->model_ranks = jobs[i].ranks;
+        if (worker_open(&trial->whole, trial, &alone, NULL, &err) < 0 ||
+            train(&trial->whole, &err) < 0)
+            fail_msg("one rank: %s", err.text);
+        run_parts(trial, 1);
+        run_parts(trial, 2);
+        for (int r = 0; r < jobs[i].ranks; r++)
+            compare(trial, r);
+        compare_doubled(trial);
+        expect_recompute(trial);
+        for (int r = 0; r < 2 * jobs[i].ranks; r++)
+            worker_close(&trial->doubled[r]);
+        for (int r = 0; r < jobs[i].ranks; r++)
+            worker_close(&trial->parts[r]);
+        worker_close(&trial->whole);
+        training_config_release(&trial->training);
+        free(trial);
+    }
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+/* Printed and read again a program keeps its slices; no rank has logits of all words. */
+static void test_tensor_parallel__divides_what_it_says(void **state)
+{
+    struct training_config training;
+    struct fleet_error err = {.text = ""};
+    int64_t words = 0;
+
+    (void)state;
+    decode(MODEL("gpt", ""), &training);
+    for (int rank = 0; rank < 4; rank++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, again = {0};
+        struct program program, read;
+        int reduced = 0, v;
+
+        if (build_cell(&training, false, (struct program_cell){4, rank}, &program, &err) < 0)
+            fail_msg("%s", err.text);
+        print_program(&program, &text);
+        if (print_parse(text.text, text.length, &read, &err) < 0)
+            fail_msg("%s", err.text);
+        print_program(&read, &again);
+        assert_string_equal(text.text, again.text);
+        v = program_find_var(&program, "h.1.attn.c_attn.weight");
+        assert_int_equal(program.vars[v].shape[0], 32);
+        assert_int_equal(program.vars[v].shape[1], 24);
+        assert_int_equal(program.vars[v].slice.parts, 3);
+        assert_int_equal(program.vars[v].slice.first[2], 64 + 8 * rank);
+        v = program_find_var(&program, "lm_head");
+        words += program.vars[v].shape[2];
+        assert_in_range(program.vars[v].shape[2], WORDS / 4, WORDS / 4 + 1);
+        for (int i = 0; i < program.op_count; i++)
+            reduced += program.ops[i].kind == OP_ALL_REDUCE;
+        assert_int_equal(reduced, 1 + 2 * 2 + 1 + 2 * 2); /* embedding, layers; head, layers */
+        program_release(&read);
+        program_release(&program);
+    }
+    assert_int_equal(words, WORDS);
+    training_config_release(&training);
+}
+
+static void test_tensor_parallel__names_the_nearest_number_of_ranks(void **state)
+{
+    static const struct {
+        const char *training;
+        int ranks;
+        const char *message;
+    } rows[] = {
+        {MODEL("gpt", ""), 3,
+         "3 ranks do not divide the 4 heads and 128 hidden features of gpt: 2 or 4 would"},
+        {MODEL("gpt", ""), 8,
+         "8 ranks do not divide the 4 heads and 128 hidden features of gpt: 4 would"},
+        {"{\"model\":{\"name\":\"mlp\",\"sizes\":[4,2]},\"data\":{\"path\":\"t\"},"
+         "\"globalBatchSize\":2,\"microBatchSize\":2,\"steps\":8,"
+         "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
+         2, "tensor parallelism divides gpt and llama, not mlp"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct training_config training;
+        struct fleet_error err = {.text = ""};
+        struct program program;
+
+        decode(rows[i].training, &training);
+        assert_int_equal(model_check_ranks(&training, rows[i].ranks, &err), -EINVAL);
+        assert_string_equal(err.text, rows[i].message);
+        assert_int_equal(
+            build_cell(&training, false, (struct program_cell){rows[i].ranks, 0}, &program, &err),
+            -EINVAL);
+        training_config_release(&training);
+    }
+}
+
+static void test_tensor_parallel__refuses_norms_of_parts(void **state)
+{
+    static const struct {
+        const char *optimizer, *message;
+    } rows[] = {
+        {"{\"name\":\"adamw\",\"learningRate\":0.1,\"clip\":{\"globalNorm\":1}}",
+         "clipping by a norm needs norms of whole tensors"},
+        {"{\"name\":\"lamb\",\"learningRate\":0.1}", "lamb needs norms of whole tensors"},
+        {"{\"name\":\"lars\",\"learningRate\":0.1}", "lars needs norms of whole tensors"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        struct training_config training;
+        struct fleet_error err = {.text = ""};
+        struct program program;
+
+        fleet_strbuf_appendf(&text,
+                             "{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":2,\"width\":8,"
+                             "\"context\":4},\"data\":{\"path\":\"t\"},\"globalBatchSize\":2,"
+                             "\"microBatchSize\":2,\"steps\":8,\"optimizer\":%s}",
+                             rows[i].optimizer);
+        decode(text.text, &training);
+        assert_int_equal(build_cell(&training, false, (struct program_cell){2, 1}, &program, &err),
+                         -EINVAL);
+        assert_non_null(strstr(err.text, rows[i].message));
+        training_config_release(&training);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensor_parallel__trains_as_one_rank_does),
+        cmocka_unit_test(test_tensor_parallel__divides_what_it_says),
+        cmocka_unit_test(test_tensor_parallel__names_the_nearest_number_of_ranks),
+        cmocka_unit_test(test_tensor_parallel__refuses_norms_of_parts),
+    };
+    return cmocka_run_group_tests_name("tensor_parallel", tests, NULL, NULL);
+}
