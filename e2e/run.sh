@@ -80,7 +80,11 @@ echo "the small job has $STEPS steps, the long one $LONG, the short one $SHORT"
 export FLEETJOB_TRACES=$work/traces
 traces >"$FLEETJOB_TRACES"
 touch "$work/tap" "$work/ours"
-"$cluster" up 2 || exit 1
+"$cluster" up 2 || {
+    echo "the cluster did not come up; once more from nothing"
+    "$cluster" down
+    "$cluster" up 2 || exit 1
+}
 
 # What runs while the first scenarios wait: the references, and 01, which disturbs nobody.
 end_beside() {

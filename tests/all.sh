@@ -41,8 +41,21 @@ part() {
         p=$((rc == 0)) f=$((rc != 0)) s=0
     fi
     [ "$rc" != 0 ] && [ "$f" = 0 ] && f=1
+    [ "$f" = 0 ] || remember "$name" "$rc" "$p"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + ${s:-0}))
     echo "== $name: $p passed, $f failed ($(cat "$work/time"))"
+}
+
+# What a part that failed said of its failures, to be printed again at the end: the end of a long
+# output is what one reads first. A part without a count said it in its last lines.
+remember() { # remember NAME CODE PASSED
+    {
+        echo "== $1: failed, code $2"
+        if ! sed '1,/^== what failed/d' "$work/log" | grep .; then
+            grep -E -A 8 '^ *(not ok|FAILED|\[  FAILED)|: error:|^REFUSED' "$work/log" | head -n 80
+            [ "$3" != 0 ] || tail -n 30 "$work/log"
+        fi
+    } >>"$work/failures"
 }
 
 stage() {
@@ -132,6 +145,10 @@ else
     stage e2e
     stage chart
     end_beside "beside the scenarios"
+fi
+if [ -s "$work/failures" ]; then
+    echo "== what failed"
+    cat "$work/failures"
 fi
 echo "$SECONDS s in all${busy:+, processors $(($(busy) - busy)) s}"
 if [ "$skipped" -gt 0 ]; then

