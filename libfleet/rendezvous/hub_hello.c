@@ -47,6 +47,7 @@ static bool claim_index(struct hub *hub, const struct message_hello *hello, uint
             hub_output_text(reason, "index %d is held by attempt %d of pod %s", hello->index,
                             other->attempt, other->pod_uid);
             refuse(connection, reason, out);
+            hub_status_hear_refused(hub, hello, out);
             return false;
         }
         hub_output_text(reason, "attempt %d of index %d takes its place", hello->attempt,

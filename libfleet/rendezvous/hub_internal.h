@@ -421,6 +421,10 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
 void hub_hello_receive(struct hub *hub, uint64_t connection, const struct message *message,
                        struct hub_output *out);
 struct message hub_hello_greeting(const struct hub *hub); /* the hub's heartbeat */
+/* A worker that another pod has replaced says hello, and is refused. It may be the only one that
+ * knows that the newest generation ended by a failure: the deletion of its pod is none. */
+void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
+                             struct hub_output *out);
 /* The newest generation has committed a step. */
 void hub_status_running(struct hub *hub, struct hub_output *out);
 void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct message_status *status,

@@ -129,10 +129,23 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
 }
 
 /* The member knows of a failure that this hub has not heard of, or has taken for a departure. */
-static bool knows_failure(const struct hub *hub, const struct hub_peer *peer)
+static bool knows_failure(const struct hub *hub, const char *left_for)
 {
-    return peer->left_for[0] && !fleet_cause_is_wanted(fleet_cause_find(peer->left_for)) &&
+    return left_for[0] && !fleet_cause_is_wanted(fleet_cause_find(left_for)) &&
            (hub->incident.is_open ? !hub->incident.is_failure : !hub->is_broken);
+}
+
+void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
+                             struct hub_output *out)
+{
+    struct hub_cause cause = {.exit_code = -1, .fault_ms = hub->now_ms};
+
+    if (hub->phase != HUB_GATHERING || hello->place < 0 || hub_finish_is_decided(hub) ||
+        fleet_generation_compare(hello->status.generation, hub->newest) != 0 ||
+        !knows_failure(hub, hello->left_for))
+        return;
+    note_former_cause(&cause, hello->left_for);
+    hub_form_break(hub, &cause, out);
 }
 
 static bool is_due(const struct hub *hub, double sent_ms)
@@ -153,7 +166,7 @@ static void correct(struct hub *hub, struct hub_peer *peer, double age_ms, bool 
     if (is_whole && is_current && is_running) {
         if (!refuse_wrong_step(hub, peer, out))
             note_phases(hub, peer, age_ms, out);
-    } else if (has_left && is_hello && knows_failure(hub, peer))
+    } else if (has_left && is_hello && knows_failure(hub, peer->left_for))
         note_departure(hub, peer, out); /* even if asked to leave: a new hub may not know */
     else if (peer->is_dropped && !(is_whole && is_current))
         return; /* it goes anyway */

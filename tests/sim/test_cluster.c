@@ -263,6 +263,8 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         /* a worker is drained with its leader, and its agent ends because there is no hub */
         3000000002, 3000000161,
         3100043216, /* a newcomer that went again explained why a generation had ended */
+        3100624072, /* a deleted worker, the only one that knew of a failure, was replaced */
+        100655043, 100635074, 100643082, /* … and here nobody is left that knows of it */
         3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
     };
     struct tally tally = {0};

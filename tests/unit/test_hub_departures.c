@@ -213,6 +213,26 @@ static void test_hub_departures__hide_no_failure(void **state)
     stop();
 }
 
+/* Its trainer failed, then its pod was deleted, and its replacement came before it. */
+static void test_hub_departures__hide_no_failure_of_a_replaced_worker(void **state)
+{
+    (void)state;
+    take_over(1, 1, 1);
+    departs(0, FLEET_CAUSE_MEMBER_LEFT);
+    begin_anew(0);
+    ready(0);
+    disconnect(0);
+    w.peers[0].attempt = 0; /* the old pod */
+    remember(0, 1);
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    w.peers[0].left_for = "TrainerFailed";
+    hello(0);
+    assert_int_equal(w.peers[0].refused, 1);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "TrainerFailed");
+    stop();
+}
+
 /* One of two is evicted, the other dies and reports nothing: its pod is not being taken away. */
 static void test_hub_departures__explain_no_more_members_than_go(void **state)
 {
@@ -286,6 +306,7 @@ int main(void)
         TEST(come_after_what_the_former_hub_said),
         TEST(of_deleted_pods_are_no_failure),
         TEST(hide_no_failure),
+        TEST(hide_no_failure_of_a_replaced_worker),
         TEST(explain_no_more_members_than_go),
         TEST(of_strangers_explain_nothing),
         TEST(of_newcomers_explain_nothing),

@@ -365,6 +365,7 @@ static void take_message(struct cluster *c, const struct cluster_event *event)
     if (message_decode(event->text->text, event->text->size, &message, &err) < 0)
         cluster_broken(c, "%s: %s", err.text, event->text->text);
     if (event->type == CLUSTER_TO_HUB && hosted) {
+        a->heard_by = c->leaders;
         hub_receive(hosted->hub, event->connection, &message, c->now_ms, &hub_out);
         cluster_hub_apply(hosted, &hub_out);
     } else if (event->type == CLUSTER_TO_MEMBER && a->is_alive &&

@@ -184,6 +184,8 @@ struct cluster_agent {
     double kill_at_ms;         /* the grace of its pod is over */
     bool is_taken;             /* Kubernetes takes its pod away, … */
     bool is_termed;            /* … SIGTERM was sent */
+    bool is_deleted;           /* its pod is */
+    int heard_by;              /* the leader whose hub has last heard from it, counted from 1 */
     int exit_code;             /* when it has ended */
     double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
     int last_place;            /* in the last generation that was assigned, -1 = not in it */
@@ -255,7 +257,8 @@ struct cluster_run { /* a generation */
     int64_t before;  /* … which was this one; those in between were recorded only */
     bool is_recorded, was_recorded;
     uint32_t own_finished; /* own trainers: bit i: rank i has exited with 0 */
-    bool must_count;       /* a trainer was killed while its hub knew it to run */
+    bool must_count;       /* a trainer was killed while its hub knew it to run, … */
+    int killed_under;      /* … this leader's, counted from 1 */
 };
 
 struct cluster_pod { /* every pod there ever was */

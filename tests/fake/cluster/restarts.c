@@ -14,6 +14,10 @@
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records.
  *
+ * A failure can get lost, too: the leader that knew it is gone and could not write, no member has
+ * reached the next one, and the pods that are deleted explain why (seeds 100655043, 100635074 and
+ * 100643082).
+ *
  * Two causes of a leave can get lost. If no leader came within the grace period of the pod, no
  * leader learns why the worker left (seed 3150035210). If a leader is lost before it has made a
  * generation after a pod was taken away, and the pod is gone, the cause is lost with that leader
@@ -80,6 +84,7 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
         fleet_generation_compare(hub_generation(hub), c->runs[t->run].generation) != 0)
         return;
     c->runs[t->run].must_count = true;
+    c->runs[t->run].killed_under = c->leaders;
 }
 
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a)
@@ -119,6 +124,23 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
         if (c->agents[run->agents[i]].hurt_ms > run->assigned_ms - TROUBLE_MS)
             return true;
     return false;
+}
+
+/*
+ * Can this leader know that a trainer of the generation was killed? It led then, or one of the
+ * members has spoken to it. Otherwise it counts them as lost, unless the deletion of a pod explains
+ * that.
+ */
+static bool can_be_known(const struct cluster *c, const struct cluster_run *run)
+{
+    bool is_explained = false;
+
+    for (int i = 0; i < run->count; i++) {
+        if (c->agents[run->agents[i]].heard_by == c->leaders)
+            return true;
+        is_explained |= c->agents[run->agents[i]].is_deleted;
+    }
+    return run->killed_under == c->leaders || !is_explained;
 }
 
 /* The newest generation that anybody can know: it was recorded, or one of its members lives.
@@ -175,8 +197,8 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     if (more == 1 && (!before || !had_trouble(c, before)))
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is a restart, but nothing was wrong",
                        run->job, run->generation.counter);
-    if (more == 0 && before && before->must_count && job->trained >= before->generation.counter &&
-        !job->was_suspended)
+    if (more == 0 && before && before->must_count && can_be_known(c, before) &&
+        job->trained >= before->generation.counter && !job->was_suspended)
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is no restart, but a trainer died",
                        run->job, run->generation.counter);
     job->was_suspended = job->is_suspended;
