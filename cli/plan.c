@@ -269,8 +269,7 @@ static void plan_job(struct document *document, const struct arguments *argument
     job_check(&document->job, &options, check);
     if (arguments->search) /* they describe the unchanged job */
         return;
-    print_beside("warning", &check->warnings,
-                 document->job.spec.strategy_text ? "spec.strategyText" : "spec.strategy");
+    print_beside("warning", &check->warnings, fleetjob_strategy_path(&document->job));
     print_beside("note", &check->notes, "");
 }
 

@@ -13,6 +13,7 @@
 #include "libfleet/api/fleetjob_tables.h"
 #include "libfleet/api/known_elsewhere.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -128,6 +129,17 @@ static void read_values(const cJSON *json, struct fleetjob *out, struct fleet_er
         check_values(&out->spec, errors);
 }
 
+/* The built-in trainer acts on spec.autoParallel as on settings of the strategy. */
+static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
+{
+    struct context_job around = {.strategy_path = fleetjob_strategy_path(job),
+                                 .world = fleetjob_world_size(job, job->spec.worker.replicas)};
+
+    if (job->spec.has_training)
+        context_apply(job->spec.auto_parallel, "spec.autoParallel", &around, &job->spec.strategy,
+                      &job->spec.strategy_options, errors);
+}
+
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
 {
     size_t before = errors->count;
@@ -145,6 +157,7 @@ int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors
     known_elsewhere_hint(&out->unread);
     fleet_errors_append(errors, &out->unread);
     defaults_apply(out);
+    apply_context(out, errors);
     if (out->spec.training_json)
         (void)training_config_relate(&out->spec.training, "spec.training", &out->unread, errors);
     return errors->count > before ? -EINVAL : 0;
@@ -179,6 +192,11 @@ void fleetjob_release(struct fleetjob *job)
 int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas)
 {
     return replicas * job->spec.worker.processes_per_pod;
+}
+
+const char *fleetjob_strategy_path(const struct fleetjob *job)
+{
+    return job->spec.strategy_text ? "spec.strategyText" : "spec.strategy";
 }
 
 int64_t fleetjob_gradient_merge_k(const struct fleetjob *job)

@@ -51,10 +51,16 @@ static const char *dgc_select(const struct fleetjob_spec *spec, const struct str
 
 static const char *partition(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    (void)s;
-    return spec->strategy_options.partition == STRATEGY_PARTITION_ORDERED
+    return spec->strategy_options.partition == STRATEGY_PARTITION_ORDERED || s->sharding
                ? NULL
-               : "only `fleetjob plan` reads it until sharding runs";
+               : "sharding is off";
+}
+
+static const char *all_reduce_ends(const struct fleetjob_spec *spec, const struct strategy *s)
+{
+    return spec->strategy_options.all_reduce_ends.count > 0 && !s->fuse_all_reduce_ops
+               ? "fuse_all_reduce_ops is off"
+               : NULL;
 }
 
 static const char *only_explained(bool is_set, const struct strategy *s)
@@ -152,6 +158,7 @@ static const struct {
     {"spec.strategyOptions.adacommFormula", adacomm_formula},
     {"spec.strategyOptions.dgcSelect", dgc_select},
     {"spec.strategyOptions.partition", partition},
+    {"spec.strategyOptions.allReduceEnds", all_reduce_ends},
     {"spec.strategyOptions.pipelineSchedule", pipeline_schedule},
     {"spec.strategyOptions.pipelineChunks", pipeline_chunks},
     {"spec.training.deterministic", deterministic},

@@ -127,7 +127,7 @@ static struct plan_request make_request(const struct fleetjob *job,
     request.own_trainer = !spec->has_training;
     request.has_buddies = spec->run_policy.elastic.replicas > 0;
     request.only_explain |= options->only_explain;
-    request.strategy_path = spec->strategy_text ? "spec.strategyText" : "spec.strategy";
+    request.strategy_path = fleetjob_strategy_path(job);
     request.world_path =
         options->world_size > 0 ? "spec.training.globalBatchSize" : "spec.worker.replicas";
     request.unread = &job->unread;

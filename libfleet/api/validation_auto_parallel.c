@@ -5,11 +5,13 @@
  * keys by themselves. This file also knows what the job trains: the optimizer for
  * enable_parallel_optimizer in data_parallel, and the inputs for dataset_strategy.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/validation_internal.h"
 #include "libfleet/autoparallel/context.h"
+#include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/autoparallel/dataset.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -68,16 +70,49 @@ static void check_dataset(const struct validation *c)
                          INPUTS, PATH ".dataset_strategy", c->errors);
 }
 
+static int64_t world_of(const struct validation *c)
+{
+    return c->options->world_size > 0 ? c->options->world_size
+                                      : fleetjob_world_size(c->job, c->job->spec.worker.replicas);
+}
+
+/* One device is a rank of the built-in trainer. */
+static void check_devices(const struct validation *c)
+{
+    const cJSON *context = c->job->spec.auto_parallel;
+    const char *mode = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
+    int64_t world = world_of(c), devices = world;
+
+    if (!validation_knows(c, "spec.worker.replicas") ||
+        !validation_knows(c, "spec.worker.processesPerPod"))
+        return;
+    (void)fleet_json_opt_int(context, "device_num", &devices, NULL);
+    if (devices != world)
+        fleet_errors_add(c->errors, PATH ".device_num",
+                         "is %" PRId64 ", but the job has %" PRId64
+                         " ranks (spec.worker.replicas × processesPerPod): leave it out, or make "
+                         "them equal",
+                         devices, world);
+    if (mode && strcmp(mode, "stand_alone") == 0 && world > 1)
+        fleet_errors_add(c->errors, PATH ".parallel_mode",
+                         "stand_alone is for one rank, but the job has %" PRId64
+                         "; data_parallel divides the batch over them",
+                         world);
+}
+
 void validation_auto_parallel(const struct validation *c)
 {
     const cJSON *context = c->job->spec.auto_parallel;
+    struct context_job job = {.strategy_path = fleetjob_strategy_path(c->job),
+                              .world = world_of(c)};
 
     if (!context)
         return;
-    if (c->warnings && context->child)
-        fleet_errors_add(c->warnings, PATH, "is checked; nothing acts on it yet");
     if (context_check(context, PATH, c->errors, c->warnings) < 0 || !c->job->spec.has_training)
         return;
     check_optimizer(c);
     check_dataset(c);
+    check_devices(c);
+    if (c->warnings && context->child)
+        context_warn(context, PATH, &job, c->warnings);
 }

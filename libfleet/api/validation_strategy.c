@@ -18,7 +18,7 @@
 
 static const char *strategy_path(const struct validation *c)
 {
-    return c->job->spec.strategy_text ? "spec.strategyText" : "spec.strategy";
+    return fleetjob_strategy_path(c->job);
 }
 
 static int64_t nominal_world(const struct validation *c)
@@ -269,8 +269,25 @@ static void check_samples(const struct validation *c)
     }
 }
 
+static void check_ends(const struct validation *c)
+{
+    const struct strategy_ends *ends = &c->job->spec.strategy_options.all_reduce_ends;
+    char path[60];
+
+    for (size_t i = 1; i < ends->count; i++) {
+        if (ends->items[i] > ends->items[i - 1])
+            continue;
+        (void)snprintf(path, sizeof(path), "spec.strategyOptions.allReduceEnds[%zu]", i);
+        fleet_errors_add(c->errors, path,
+                         "is %" PRId64 ", but must be greater than %" PRId64 ", the one before it",
+                         ends->items[i], ends->items[i - 1]);
+        return;
+    }
+}
+
 void validation_strategy(const struct validation *c)
 {
+    check_ends(c);
     if (validation_can_read(c, strategy_path(c)) && nominal_world(c) <= TOPOLOGY_WORLD_MAX) {
         check_strategy(c);
         check_elastic(c);

@@ -64,6 +64,21 @@ static int number_buckets(const struct bucket_gradient *gradients, int count,
     return used;
 }
 
+/* The same by `limits->ends`. */
+static int number_by_ends(int count, const struct bucket_limits *limits, int *numbers)
+{
+    size_t next = 0;
+    int used = 0;
+
+    for (int i = 0; i < count; i++) {
+        numbers[i] = used;
+        while (next < limits->end_count && limits->ends[next] < i)
+            next++;
+        used += next < limits->end_count && limits->ends[next] == i && i + 1 < count;
+    }
+    return used + 1;
+}
+
 int buckets_assign(const struct bucket_gradient *gradients, int count,
                    const struct bucket_limits *limits, struct buckets *out, struct fleet_error *err)
 {
@@ -74,7 +89,8 @@ int buckets_assign(const struct bucket_gradient *gradients, int count,
     fleet_assert(count >= 1 && numbers);
     if (check(gradients, count, err) < 0)
         return -EINVAL;
-    buckets.count = number_buckets(gradients, count, limits, numbers);
+    buckets.count = limits->end_count > 0 ? number_by_ends(count, limits, numbers)
+                                          : number_buckets(gradients, count, limits, numbers);
     buckets.members = calloc((size_t)count, sizeof(*buckets.members));
     buckets.items = calloc((size_t)buckets.count, sizeof(*buckets.items));
     fleet_assert(buckets.members && buckets.items);

@@ -25,10 +25,14 @@
 
 struct fleet_error;
 
-/* Limits in bytes. */
+/* Limits in bytes; or, with `ends`, the number of the last gradient of each bucket, ascending. Ends
+ * beyond the gradients are passed over; the last bucket takes what is left. All have one type
+ * then, and (4) does not hold. */
 struct bucket_limits {
     int64_t first; /* of the first bucket of each type, which is exchanged last */
     int64_t other;
+    const int64_t *ends; /* [end_count], borrowed; NULL: by size */
+    size_t end_count;
 };
 
 struct bucket_gradient {

@@ -42,7 +42,7 @@ static const struct fleet_field options_fields[] = {
      .default_text = "\"ordered\"",
      .choices = partitions,
      .description = "sharding: give parameters to ranks in order, as Paddle does, or each to the "
-                    "lightest rank. Only `fleetjob plan` reads it until sharding runs."},
+                    "lightest rank."},
     {.name = "pipelineSchedule",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct strategy_options, pipeline_schedule),
@@ -61,6 +61,16 @@ static const struct fleet_field options_fields[] = {
      .description = "pipeline: chunks of layers on each stage; more than 1 interleaves them, which "
                     "needs 1F1B, at least 3 stages, and a multiple of the stages, at least twice "
                     "them, as micro-batches. Only `fleetjob plan` reads it until pipelines run."},
+    {.name = "allReduceEnds",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_INT,
+     .flags = FLEET_INLINE | FLEET_MIN,
+     .offset = offsetof(struct strategy_options, all_reduce_ends),
+     .min = 0,
+     .count_max = STRATEGY_ENDS_MAX,
+     .description = "The last gradient of each all-reduce, by the number of its parameter from 0, "
+                    "ascending; in place of sizes, as MindSpore's all_reduce_fusion_config. It "
+                    "changes no result."},
     {0},
 };
 

@@ -8,6 +8,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct fleet_object;
@@ -34,6 +35,12 @@ enum strategy_schedule {
 };
 
 #define STRATEGY_CHUNKS_MAX 64
+#define STRATEGY_ENDS_MAX   256
+
+struct strategy_ends {
+    int64_t items[STRATEGY_ENDS_MAX];
+    size_t count;
+};
 
 struct strategy_options {
     enum strategy_overflow overflow_action;
@@ -43,6 +50,10 @@ struct strategy_options {
     enum strategy_partition partition;
     enum strategy_schedule pipeline_schedule;
     int64_t pipeline_chunks; /* of layers, on each stage */
+    /* The last gradient of each all-reduce, by the parameter's number from 0; numbers ascend. Those
+     * beyond the parameters are passed over, and the last all-reduce takes what is left. None: by
+     * size. */
+    struct strategy_ends all_reduce_ends;
 };
 
 extern const struct fleet_object strategy_options_type;

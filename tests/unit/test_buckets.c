@@ -107,6 +107,28 @@ static void test_buckets__without_fusing_each_has_its_own(void **state)
     expect(gradients, 3, &(struct bucket_limits){0}, "[2] [1] [0]");
 }
 
+/* MindSpore's all_reduce_fusion_config: each number is the last gradient of a segment. */
+static void test_buckets__end_where_they_are_told_to(void **state)
+{
+    static const struct {
+        int64_t ends[3];
+        size_t count;
+        const char *wanted;
+    } rows[] = {
+        {{1, 3}, 2, "[4] [2 3] [0 1]"},    {{4}, 1, "[0 1 2 3 4]"},   {{10}, 1, "[0 1 2 3 4]"},
+        {{0, 2, 9}, 3, "[3 4] [1 2] [0]"}, {{0}, 1, "[1 2 3 4] [0]"}, {{3, 4}, 2, "[4] [0 1 2 3]"},
+    };
+    struct bucket_gradient gradients[5];
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        gradients[i] = of_bytes(9 * M, PROGRAM_FP32);
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++)
+        expect(gradients, 5,
+               &(struct bucket_limits){.ends = rows[i].ends, .end_count = rows[i].count},
+               rows[i].wanted);
+}
+
 static void test_buckets__refuse_what_cannot_be_summed(void **state)
 {
     const struct bucket_gradient empty = {.elements = 0, .type = PROGRAM_FP32},
@@ -210,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_buckets__are_those_of_the_table),
         cmocka_unit_test(test_buckets__sparse_gradients_stay_alone),
         cmocka_unit_test(test_buckets__without_fusing_each_has_its_own),
+        cmocka_unit_test(test_buckets__end_where_they_are_told_to),
         cmocka_unit_test(test_buckets__refuse_what_cannot_be_summed),
         cmocka_unit_test(test_buckets__hold_their_rules_for_any_sizes),
     };

@@ -44,8 +44,11 @@ static const struct {
     {"strategyOptions: {dgcSelect: sampled}", ADAMW,
      "spec.strategyOptions.dgcSelect: has no effect: dgc is off\n"},
     {"strategyOptions: {partition: greedy}", ADAMW,
-     "spec.strategyOptions.partition: has no effect: only `fleetjob plan` reads it until sharding "
-     "runs\n"},
+     "spec.strategyOptions.partition: has no effect: sharding is off\n"},
+    {"strategyOptions: {partition: greedy}, strategy: {sharding: true}", ADAMW, ""},
+    {"strategyOptions: {allReduceEnds: [1]}", ADAMW, ""},
+    {"strategyOptions: {allReduceEnds: [1]}, strategy: {fuse_all_reduce_ops: false}", ADAMW,
+     "spec.strategyOptions.allReduceEnds: has no effect: fuse_all_reduce_ops is off\n"},
     {"strategyOptions: {pipelineSchedule: zeroBubble, pipelineChunks: 2}", ADAMW,
      "spec.strategyOptions.pipelineSchedule: has no effect: pipeline is off\n"
      "spec.strategyOptions.pipelineChunks: has no effect: pipeline is off\n"},

@@ -401,13 +401,17 @@ static void test_observe__an_odd_job_is_accepted_and_reported(void **state)
     struct actions actions = {0};
 
     (void)state;
-    look(&w, JOB("\"autoParallel\":{\"parallel_mode\":\"data_parallel\"},"), NULL);
+    look(&w,
+         JOB("\"autoParallel\":{\"parallel_mode\":\"data_parallel\","
+             "\"search_mode\":\"dynamic_programming\"},"),
+         NULL);
     assert_int_equal(w.observation.errors.count, 0);
     reconcile(&w.observation.observed, &actions);
     assert_string_equal(actions.status.conditions.items[0].status, "True");
     assert_string_equal(actions.status.conditions.items[0].message,
                         "valid, with warnings:\n"
-                        "spec.autoParallel: is checked; nothing acts on it yet");
+                        "spec.autoParallel.search_mode: has no effect with parallel_mode "
+                        "data_parallel");
     actions_release(&actions);
     release(&w);
 }

@@ -15,6 +15,7 @@
 #include "libfleet/program/buckets.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
+#include "libfleet/strategy/strategy_options.h"
 
 #define MEBI 1048576.0
 
@@ -36,10 +37,15 @@ static int list_parameters(const struct program *program, int *params,
 }
 
 /* Without fuse_all_reduce_ops every tensor reaches its limit. */
-static struct bucket_limits limits_of(const struct strategy *s)
+static struct bucket_limits limits_of(const struct pass_context *context)
 {
+    const struct strategy *s = context->strategy;
+    const struct strategy_ends *ends = context->options ? &context->options->all_reduce_ends : NULL;
+
     if (!s->fuse_all_reduce_ops)
         return (struct bucket_limits){0};
+    if (ends && ends->count > 0)
+        return (struct bucket_limits){.ends = ends->items, .end_count = ends->count};
     return (struct bucket_limits){
         .first = (int64_t)((double)s->last_comm_group_size_MB * MEBI),
         .other = (int64_t)((double)s->fuse_grad_size_in_MB * MEBI),
@@ -79,7 +85,7 @@ int data_parallel_apply(struct program *program, const struct pass_context *cont
     size_t vars = (size_t)program->var_count + 1;
     FLEET_AUTO_FREE int *params = calloc(vars, sizeof(*params));
     FLEET_AUTO_FREE struct bucket_gradient *gradients = calloc(vars, sizeof(*gradients));
-    struct bucket_limits limits = limits_of(context->strategy);
+    struct bucket_limits limits = limits_of(context);
     struct buckets buckets;
     int64_t end;
     int count;

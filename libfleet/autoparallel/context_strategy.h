@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_AUTOPARALLEL_CONTEXT_STRATEGY_H
+#define LIBFLEET_AUTOPARALLEL_CONTEXT_STRATEGY_H
+
+/*
+ * What spec.autoParallel asks of the built-in trainer, as settings of spec.strategy and
+ * spec.strategyOptions. The plan, the checks and the trainer then know one description of the job.
+ *
+ * In data_parallel, and in hybrid_parallel, because no built-in model has layerwise_parallel
+ * parameters:
+ *
+ *   gradients_mean            true: gradient_scale_configs.scale_strategy: avg. false, or left out:
+ *                             sum, as MindSpore does
+ *   comm_fusion.openstate     false: fuse_all_reduce_ops: false
+ *   comm_fusion.allreduce     mode auto: fuse_grad_size_in_MB: 64; mode size: that many megabytes;
+ *                             mode index: strategyOptions.allReduceEnds
+ *   all_reduce_fusion_config  strategyOptions.allReduceEnds
+ *   enable_parallel_optimizer sharding: true (data_parallel alone), and with
+ *   parallel_optimizer_config.optimizer_weight_shard_size below the number of ranks:
+ *                             sharding_configs.hybrid_dp and sharding_group_size
+ *   force_fp32_communication  nothing: gradients travel as fp32, unless fp16_allreduce is on, which
+ *                             contradicts it
+ *
+ * stand_alone, semi_auto_parallel and auto_parallel change nothing. Specification: MindSpore r2.3,
+ * mindspore/context.py.
+ */
+
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+struct fleet_errors;
+struct strategy;
+struct strategy_options;
+
+/* The job around a context. */
+struct context_job {
+    const char *strategy_path; /* "spec.strategy" or "spec.strategyText" */
+    int64_t world;             /* ranks; 0: not known */
+};
+
+/*
+ * Set in `strategy` and `options` what `context` (NULL: nothing) asks for. A setting that the user
+ * gave with the same meaning stays; one that says something else is an error with both fields, and
+ * stays as well. `path` stands in front of the context's paths. Values of wrong types are passed
+ * over: context_check() reports them.
+ */
+void context_apply(const cJSON *context, const char *path, const struct context_job *job,
+                   struct strategy *strategy, struct strategy_options *options,
+                   struct fleet_errors *errors);
+
+/* Append what a user of the built-in trainer may not expect of `context`, which has passed
+ * context_check(): gradients that are added, keys that need nothing here, modes that do not run. */
+void context_warn(const cJSON *context, const char *path, const struct context_job *job,
+                  struct fleet_errors *warnings);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * MindSpore's context acts: a job with spec.autoParallel trains to the weights of the job whose
+ * strategy says the same, and to other weights where gradients are added instead of averaged.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_folder.h"
+
+#define LIMIT_S 600.0
+#define DATA    "parallel_mode: data_parallel, "
+
+/* The digest of the weights after ten steps, with more lines of the spec. */
+static void train(int workers, const char *lines, char sha256[65])
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
+    const char *arguments[] = {path, NULL};
+    struct job_run run;
+
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: context}\nspec:\n"
+        "  worker: {replicas: %d}\n"
+        "  training:\n"
+        "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
+        "    data: {tokenizer: synthetic-markov, symbols: 16}\n"
+        "    optimizer: {name: adamw, learningRate: 1.0e-3}\n"
+        "    globalBatchSize: 8\n    microBatchSize: 1\n    steps: 10\n%s\n",
+        workers, lines);
+    write_file("job.yaml", text.text, text.length);
+    job_run(arguments, LIMIT_S, NULL, NULL, &run);
+    if (run.exit_code != 0 || run.problem[0])
+        fail_msg("%s: exit %d, problem \"%s\": %s", lines, run.exit_code, run.problem, run.errors);
+    memcpy(sha256, run.sha256, 65);
+    job_run_release(&run);
+}
+
+static void test_auto_parallel__means_what_the_strategy_says(void **state)
+{
+    char plain[65], added[65], other[65];
+
+    (void)state;
+    train(4, "", plain);
+    train(4, "  strategy: {gradient_scale_configs: {scale_strategy: sum}}", added);
+    assert_string_not_equal(plain, added);
+    train(4, "  autoParallel: {" DATA "gradients_mean: true, device_num: 4}", other);
+    assert_string_equal(other, plain);
+    train(4, "  autoParallel: {" DATA "}", other);
+    assert_string_equal(other, added);
+    train(4, "  autoParallel: {parallel_mode: hybrid_parallel}", other);
+    assert_string_equal(other, added);
+}
+
+/* Neither the cuts of all-reduces nor the division of the optimizer's states changes a bit. */
+static void test_auto_parallel__divides_and_fuses_without_a_change(void **state)
+{
+    static const char *const contexts[] = {
+        "all_reduce_fusion_config: [1, 3]",
+        "comm_fusion: {allreduce: {mode: index, config: [0, 200]}}",
+        "comm_fusion: {allreduce: {mode: size, config: 1}}",
+        "comm_fusion: {openstate: false}",
+        "enable_parallel_optimizer: true",
+        "enable_parallel_optimizer: true, "
+        "parallel_optimizer_config: {optimizer_weight_shard_size: 2}",
+        "force_fp32_communication: true, parameter_broadcast: true",
+    };
+    char plain[65], other[65];
+
+    (void)state;
+    train(1, "", plain);
+    for (size_t i = 0; i < FLEET_COUNT(contexts); i++) {
+        char lines[300];
+        (void)snprintf(lines, sizeof(lines), "  autoParallel: {" DATA "gradients_mean: true, %s}",
+                       contexts[i]);
+        train(i % 2 ? 2 : 4, lines, other);
+        assert_string_equal(other, plain);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_auto_parallel__means_what_the_strategy_says,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_auto_parallel__divides_and_fuses_without_a_change,
+                                        job_folder_make, job_folder_remove),
+    };
+    return cmocka_run_group_tests_name("auto_parallel", tests, NULL, NULL);
+}

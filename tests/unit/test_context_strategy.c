@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What spec.autoParallel sets in the strategy of the built-in trainer, and what contradicts it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/autoparallel/context_strategy.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/yaml.h"
+#include "libfleet/strategy/strategy.h"
+#include "libfleet/strategy/strategy_json.h"
+#include "libfleet/strategy/strategy_options.h"
+
+#define DATA   "parallel_mode: data_parallel, "
+#define HYBRID "parallel_mode: hybrid_parallel, "
+#define SUM    "\"gradient_scale_configs\":{\"scale_strategy\":\"sum\"}"
+#define AVG    "\"gradient_scale_configs\":{\"scale_strategy\":\"avg\"}"
+
+static cJSON *parse(const char *yaml)
+{
+    struct fleet_error err;
+    cJSON *json = NULL;
+
+    if (fleet_yaml_to_json(yaml, strlen(yaml), &json, &err) < 0)
+        fail_msg("%s: %s", yaml, err.text);
+    return json;
+}
+
+/* The strategy as JSON, then the ends as " [1 3]", then each error as " path: text". */
+static void apply(const char *context, const char *strategy, int64_t world,
+                  struct fleet_strbuf *out)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(context), *given = parse(strategy), *encoded = NULL;
+    FLEET_AUTO_FREE char *text = NULL;
+    struct context_job job = {.strategy_path = "spec.strategy", .world = world};
+    struct fleet_errors errors = {0};
+    STRATEGY_AUTO struct strategy s = {0};
+    struct strategy_options options;
+
+    strategy_options_init(&options);
+    assert_int_equal(strategy_json_decode(given, "spec.strategy", &s, &errors), 0);
+    context_apply(json, "spec.autoParallel", &job, &s, &options, &errors);
+    encoded = strategy_json_encode(&s);
+    text = fleet_json_print(encoded);
+    fleet_strbuf_append(out, text);
+    for (size_t i = 0; i < options.all_reduce_ends.count; i++)
+        fleet_strbuf_appendf(out, "%s%d", i ? " " : " [", (int)options.all_reduce_ends.items[i]);
+    fleet_strbuf_append(out, options.all_reduce_ends.count ? "]" : "");
+    for (size_t i = 0; i < errors.count; i++)
+        fleet_strbuf_appendf(out, " %s: %s", errors.items[i].path, errors.items[i].message);
+    fleet_errors_release(&errors);
+}
+
+struct row {
+    const char *context, *strategy;
+    int64_t world;
+    const char *wanted;
+};
+
+static void check(const struct row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+        apply(rows[i].context, rows[i].strategy, rows[i].world, &out);
+        assert_string_equal(out.text, rows[i].wanted);
+    }
+}
+
+static void test_context_strategy__sets_what_a_key_means(void **state)
+{
+    static const struct row rows[] = {
+        {"{}", "{}", 4, "{}"},
+        {"{gradients_mean: true}", "{}", 4, "{}"}, /* stand_alone */
+        {"{parallel_mode: semi_auto_parallel, gradients_mean: false}", "{}", 4, "{}"},
+        {"{" DATA "gradients_mean: true}", "{}", 4, "{" AVG "}"},
+        {"{" DATA "gradients_mean: false}", "{}", 4, "{" SUM "}"},
+        {"{" DATA "}", "{}", 4, "{" SUM "}"},
+        {"{" HYBRID "}", "{}", 4, "{" SUM "}"},
+        {"{" DATA "comm_fusion: {allreduce: {mode: auto, config: null}}}", "{}", 4,
+         "{\"fuse_grad_size_in_MB\":64," SUM "}"},
+        {"{" DATA "comm_fusion: {allreduce: {mode: size, config: 7}}}", "{}", 4,
+         "{\"fuse_grad_size_in_MB\":7," SUM "}"},
+        {"{" DATA "comm_fusion: {allreduce: {mode: index, config: [1, 3]}}}", "{}", 4,
+         "{" SUM "} [1 3]"},
+        {"{" DATA "all_reduce_fusion_config: [20, 35]}", "{}", 4, "{" SUM "} [20 35]"},
+        {"{" DATA "comm_fusion: {openstate: false, allreduce: {mode: size, config: 7}}}", "{}", 4,
+         "{\"fuse_all_reduce_ops\":false," SUM "}"},
+        {"{" DATA "enable_parallel_optimizer: true}", "{}", 4, "{\"sharding\":true," SUM "}"},
+        {"{" DATA "enable_parallel_optimizer: true}", "{}", 1, "{" SUM "}"},
+        {"{" HYBRID "enable_parallel_optimizer: true}", "{}", 4, "{" SUM "}"},
+        {"{" DATA "enable_parallel_optimizer: true, "
+         "parallel_optimizer_config: {optimizer_weight_shard_size: 2}}",
+         "{}", 4,
+         "{\"sharding\":true,\"sharding_configs\":{\"sharding_group_size\":2,\"hybrid_dp\":true}," SUM
+         "}"},
+        {"{" DATA "enable_parallel_optimizer: true, " /* the whole group */
+         "parallel_optimizer_config: {optimizer_weight_shard_size: 4}}",
+         "{}", 4, "{\"sharding\":true," SUM "}"},
+        {"{" DATA "enable_parallel_optimizer: true, " /* does not divide it: nothing is divided */
+         "parallel_optimizer_config: {optimizer_weight_shard_size: 3}}",
+         "{}", 4, "{" SUM "}"},
+        {"{" DATA "force_fp32_communication: true}", "{}", 4, "{" SUM "}"},
+    };
+
+    (void)state;
+    check(rows, FLEET_COUNT(rows));
+}
+
+static void test_context_strategy__agrees_or_contradicts(void **state)
+{
+    static const struct row rows[] = {
+        {"{" DATA "}", "{gradient_scale_configs: {scale_strategy: avg}}", 4, "{" AVG "}"},
+        {"{" DATA "gradients_mean: true}", "{gradient_scale_configs: {scale_strategy: avg}}", 4,
+         "{" AVG "}"},
+        {"{" DATA "gradients_mean: false}", "{gradient_scale_configs: {scale_strategy: avg}}", 4,
+         "{" AVG "} spec.autoParallel.gradients_mean: asks for "
+         "gradient_scale_configs.scale_strategy: sum, but "
+         "spec.strategy.gradient_scale_configs.scale_strategy is avg; give one of the two"},
+        {"{" DATA "gradients_mean: true, comm_fusion: {allreduce: {mode: size, config: 7}}}",
+         "{fuse_grad_size_in_MB: 8}", 4,
+         "{\"fuse_grad_size_in_MB\":8," AVG "} spec.autoParallel.comm_fusion.allreduce: asks for "
+         "fuse_grad_size_in_MB: 7, but spec.strategy.fuse_grad_size_in_MB is 8; give one of the "
+         "two"},
+        {"{" DATA "gradients_mean: true, comm_fusion: {openstate: false}}",
+         "{fuse_all_reduce_ops: true}", 4,
+         "{\"fuse_all_reduce_ops\":true," AVG "} spec.autoParallel.comm_fusion.openstate: asks for "
+         "fuse_all_reduce_ops: false, but spec.strategy.fuse_all_reduce_ops is true; give one of "
+         "the two"},
+        {"{" DATA "gradients_mean: true, enable_parallel_optimizer: true}", "{sharding: false}", 4,
+         "{\"sharding\":false," AVG "} spec.autoParallel.enable_parallel_optimizer: asks for "
+         "sharding: true, but spec.strategy.sharding is false; give one of the two"},
+        {"{" DATA "gradients_mean: true, force_fp32_communication: true}", "{fp16_allreduce: true}",
+         4,
+         "{\"fp16_allreduce\":true," AVG "} spec.autoParallel.force_fp32_communication: asks for "
+         "fp16_allreduce: false, but spec.strategy.fp16_allreduce is true; give one of the two"},
+        {"{" DATA "gradients_mean: true, all_reduce_fusion_config: [1], "
+         "comm_fusion: {allreduce: {mode: index, config: [2]}}}",
+         "{}", 4,
+         "{" AVG "} [1] spec.autoParallel.comm_fusion.allreduce: differs from the other list of "
+         "ends of all-reduces (all_reduce_fusion_config, comm_fusion.allreduce or "
+         "spec.strategyOptions.allReduceEnds); give one of them"},
+    };
+
+    (void)state;
+    check(rows, FLEET_COUNT(rows));
+}
+
+/* Values of wrong types are another function's to report. */
+static void test_context_strategy__passes_over_what_it_cannot_read(void **state)
+{
+    static const struct row rows[] = {
+        {"{" DATA "gradients_mean: 3, all_reduce_fusion_config: [x], comm_fusion: 5}", "{}", 4,
+         "{" SUM "}"},
+        {"{" DATA "comm_fusion: {allreduce: {mode: size, config: -7}}}", "{}", 4, "{" SUM "}"},
+        {"{parallel_mode: 7, gradients_mean: true}", "{}", 4, "{}"},
+    };
+
+    (void)state;
+    check(rows, FLEET_COUNT(rows));
+}
+
+static void expect_warning(const char *context, int64_t world, const char *wanted)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(context);
+    struct context_job job = {.strategy_path = "spec.strategy", .world = world};
+    struct fleet_errors warnings = {0};
+
+    context_warn(json, "spec.autoParallel", &job, &warnings);
+    if (!wanted)
+        assert_int_equal(warnings.count, 0);
+    for (size_t i = 0; wanted && i < 1; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        assert_int_equal(warnings.count, 1);
+        fleet_strbuf_appendf(&text, "%s: %s", warnings.items[0].path, warnings.items[0].message);
+        assert_string_equal(text.text, wanted);
+    }
+    fleet_errors_release(&warnings);
+}
+
+static void test_context_strategy__says_what_is_not_expected(void **state)
+{
+    (void)state;
+    expect_warning("{}", 4, NULL);
+    expect_warning("{" DATA "gradients_mean: true}", 4, NULL);
+    expect_warning("{" DATA "}", 1, NULL);
+    expect_warning("{" DATA "}", 4,
+                   "spec.autoParallel: gradients_mean is false where it is not given: the "
+                   "gradients of 4 ranks are added, not averaged");
+    expect_warning("{parallel_mode: auto_parallel}", 4,
+                   "spec.autoParallel: is checked; the built-in trainer does not run "
+                   "auto_parallel yet, and divides the batch as spec.strategy says");
+    expect_warning("{" DATA "gradients_mean: true, parameter_broadcast: true}", 4,
+                   "spec.autoParallel.parameter_broadcast: has no effect: all workers begin with "
+                   "the same values, from spec.training.seed");
+    expect_warning("{" DATA "gradients_mean: true, enable_parallel_optimizer: true, "
+                   "parallel_optimizer_config: {optimizer_weight_shard_size: 3}}",
+                   4,
+                   "spec.autoParallel.parallel_optimizer_config.optimizer_weight_shard_size: "
+                   "divides nothing: 3 does not divide the 4 ranks, and parameters stay whole");
+    expect_warning("{" DATA "gradients_mean: true, enable_parallel_optimizer: true, "
+                   "parallel_optimizer_config: {parallel_optimizer_threshold: 3}}",
+                   4,
+                   "spec.autoParallel.parallel_optimizer_config.parallel_optimizer_threshold: has "
+                   "no effect in data_parallel: whole parameters are given to ranks");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_context_strategy__sets_what_a_key_means),
+        cmocka_unit_test(test_context_strategy__agrees_or_contradicts),
+        cmocka_unit_test(test_context_strategy__passes_over_what_it_cannot_read),
+        cmocka_unit_test(test_context_strategy__says_what_is_not_expected),
+    };
+    return cmocka_run_group_tests_name("context_strategy", tests, NULL, NULL);
+}
