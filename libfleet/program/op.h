@@ -81,6 +81,7 @@
  * DGC_SELECT             param grad u v                  -                      optimizer sampled
  * DGC_GATHER             -                               -                      communication
  * GRAD_NORM              grads                           norms[trained + 1], fp32
+ * JOIN_NORMS             all[ranks·(trained + 1)]        norms[trained + 1]
  * CHECK_FINITE           grads                           flag[1], fp32
  * SGD MOMENTUM ADAM      param grad state… norms?        param state…           hyper-parameters
  * ADAMW LAMB LARS
@@ -93,8 +94,10 @@
  * messages of all ranks to all ranks. DGC updates u and v and applies the messages; in the dense
  * phase it is MOMENTUM with velocity u. Afterwards grad holds the gradient that was applied.
  * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
- * (the root of their sum), of S / leaves. CHECK_FINITE gives 1 if any element is inf or nan,
- * else 0.
+ * (the root of their sum), of S / leaves. JOIN_NORMS gives the same for whole tensors, from what
+ * GRAD_NORM of each rank gives: ranks that share tensors have parts of them. Sums of squares of a
+ * divided tensor are added in the order of the ranks; those of a whole tensor are rank 0's.
+ * CHECK_FINITE gives 1 if any element is inf or nan, else 0.
  * Optimizers update param and states in place. SGD, MOMENTUM, ADAM, ADAMW, LAMB and LARS have 0, 1,
  * 2, 2, 2 and 1 states; `norms` (GRAD_NORM's output) follows the last state.
  * g = clip(S / leaves) · rescale, then decay as decay_kind says.
@@ -224,6 +227,7 @@ struct fleet_error;
     X(DGC_SELECT, dgc_select)                             \
     X(DGC_GATHER, dgc_gather)                             \
     X(GRAD_NORM, grad_norm)                               \
+    X(JOIN_NORMS, join_norms)                             \
     X(CHECK_FINITE, check_finite)                         \
     X(SGD, sgd)                                           \
     X(MOMENTUM, momentum)                                 \

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Operators of the section check: grad_norm and check_finite. They work on the whole flat gradient
- * space.
+ * Operators of the section check. grad_norm and check_finite work on the whole flat gradient space,
+ * join_norms on what grad_norm gives.
  */
 #include <errno.h>
+#include <inttypes.h>
 
 #include "libfleet/base/error.h"
 #include "libfleet/program/ops/definitions.h"
@@ -23,15 +24,39 @@ static int need_gradients(const struct program *program, const struct program_op
     return 0;
 }
 
-static int grad_norm_infer(struct program *program, const struct program_op *op,
-                           struct fleet_error *err)
+/* One for each trained parameter, and the global one. */
+static int64_t count_norms(const struct program *program)
 {
     int64_t norms = 1;
 
-    if (need_gradients(program, op, err) < 0)
-        return -EINVAL;
     for (int i = 0; i < program->var_count; i++)
         norms += program->vars[i].role == PROGRAM_ROLE_PARAMETER && program->vars[i].trained;
+    return norms;
+}
+
+static int grad_norm_infer(struct program *program, const struct program_op *op,
+                           struct fleet_error *err)
+{
+    int64_t norms = count_norms(program);
+
+    if (need_gradients(program, op, err) < 0)
+        return -EINVAL;
+    return operand_give(program, op, 0, OPERAND_FP32, 1, &norms, err);
+}
+
+static int join_norms_infer(struct program *program, const struct program_op *op,
+                            struct fleet_error *err)
+{
+    const struct program_var *all = operand_in(program, op, 0);
+    int64_t norms = count_norms(program);
+
+    if (operand_need_ndim(program, op, 0, 1, 1, err) < 0 ||
+        operand_need_type(program, op, 0, OPERAND_FP32, err) < 0)
+        return -EINVAL;
+    if (all->shape[0] < norms || all->shape[0] % norms != 0)
+        return fleet_error(err, -EINVAL,
+                           "input 0 (%s) has %" PRId64 " elements, needs a multiple of %" PRId64,
+                           all->name, all->shape[0], norms);
     return operand_give(program, op, 0, OPERAND_FP32, 1, &norms, err);
 }
 
@@ -56,6 +81,12 @@ static void grad_norm_cost(const struct program *program, const struct program_o
         ((size_t)program->flat_count / 4096 + (size_t)program->var_count) * sizeof(double);
 }
 
+static void join_norms_cost(const struct program *program, const struct program_op *op,
+                            struct op_cost *out)
+{
+    out->flops = operand_in_elements(program, op, 0);
+}
+
 static void check_finite_cost(const struct program *program, const struct program_op *op,
                               struct op_cost *out)
 {
@@ -72,6 +103,16 @@ const struct op_definition grad_norm_definition = {
     .output_max = 1,
     .infer = grad_norm_infer,
     .cost = grad_norm_cost,
+};
+
+const struct op_definition join_norms_definition = {
+    .name = "join_norms",
+    .input_min = 1,
+    .input_max = 1,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = join_norms_infer,
+    .cost = join_norms_cost,
 };
 
 const struct op_definition check_finite_definition = {

@@ -54,6 +54,7 @@ static unsigned int data_inputs(enum op_kind kind)
     switch (kind) {
     case OP_EMBEDDING: /* reads fp32 rows and writes any type */
     case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_SUMS:
     case OP_FILL:
         return 0;
     case OP_LINEAR: /* the bias is added in fp32 */
@@ -112,8 +113,10 @@ static enum side side_of_gray(const struct amp *amp, const struct program_op *op
 
 static enum side side_of(const struct amp *amp, const struct program_op *op)
 {
-    if (touches_black(amp, op))
+    if (touches_black(amp, op) || op->kind == OP_CROSS_ENTROPY_SUMS)
         return SIDE_FULL;
+    if (op_definition(op->kind)->is_communication) /* Paddle's c_allreduce_sum is gray, too */
+        return side_of_gray(amp, op);
     if (amp->mode == MODE_PURE)
         return amp_lists_find(&amp->strategy->amp_configs.custom_black_list, op->kind) ? SIDE_FULL
                                                                                        : SIDE_LOW;

@@ -116,6 +116,32 @@ static int add_check(struct program *program, enum op_kind kind, const char *nam
     return out;
 }
 
+static void add_join(struct program *program, enum op_kind kind, int x, int y,
+                     const struct op_attributes *attributes)
+{
+    (void)program_add_op(program, &(struct program_op){.kind = kind,
+                                                       .section = PROGRAM_SECTION_CHECK,
+                                                       .inputs = {x},
+                                                       .input_count = 1,
+                                                       .outputs = {y},
+                                                       .output_count = 1,
+                                                       .layer = -1,
+                                                       .attributes = *attributes});
+}
+
+/* Ranks that share tensors check parts of the gradient. All get the results for the whole one. */
+static void join_checks(struct program *program, int ranks, int norms, int flag)
+{
+    struct op_attributes gather = {.group = OP_GROUP_MODEL, .ranks = ranks};
+    struct op_attributes greatest = {.group = OP_GROUP_MODEL, .reduction = OP_REDUCTION_MAX};
+    int64_t count = ranks * program_var_elements(&program->vars[norms]);
+    int all = program_add_var(program, "norms.all", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &count);
+
+    add_join(program, OP_ALL_GATHER, norms, all, &gather);
+    add_join(program, OP_JOIN_NORMS, all, norms, &(struct op_attributes){0});
+    add_join(program, OP_ALL_REDUCE, flag, flag, &greatest);
+}
+
 static void add_update(struct program *program, const struct pass_context *context, int param,
                        int number, int norms)
 {
@@ -153,13 +179,15 @@ int optimizer_apply(struct program *program, const struct pass_context *context,
                     struct fleet_error *err)
 {
     const struct training_optimizer *o = &context->training->optimizer;
-    int *order, count = program_parameters(program, true, &order), first, norms;
+    int *order, count = program_parameters(program, true, &order), first, norms, flag;
 
     (void)err;
     fleet_assert(count > 0 && (size_t)o->name < FLEET_COUNT(kinds));
     first = first_gradient(program, order, count);
     norms = add_check(program, OP_GRAD_NORM, "norms", count + 1, first);
-    (void)add_check(program, OP_CHECK_FINITE, "found_inf", 1, first);
+    flag = add_check(program, OP_CHECK_FINITE, "found_inf", 1, first);
+    if (context->cell.model_ranks > 1)
+        join_checks(program, context->cell.model_ranks, norms, flag);
     for (int i = 0; i < count; i++)
         add_update(program, context, order[i], i, norms);
     program->state_count = kinds[o->name].states;

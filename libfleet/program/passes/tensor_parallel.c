@@ -96,12 +96,11 @@ static bool is_done(const struct program *program, int end, int x)
     return false;
 }
 
-/* A rank has parts of tensors; sums of squares over the ranks are not there yet. */
+/* LAMB and LARS compute norms of tensors, and a rank has only parts of these. */
 static int check_norms(const struct pass_context *context, struct fleet_error *err)
 {
     const struct training_optimizer *o = &context->training->optimizer;
-    const char *what = o->clip.norm > 0 || o->clip.global_norm > 0 ? "clipping by a norm"
-                       : context->strategy->lamb || o->name == TRAINING_OPTIMIZER_LAMB ? "lamb"
+    const char *what = context->strategy->lamb || o->name == TRAINING_OPTIMIZER_LAMB   ? "lamb"
                        : context->strategy->lars || o->name == TRAINING_OPTIMIZER_LARS ? "lars"
                                                                                        : NULL;
 

@@ -9,7 +9,8 @@
  * over the model ranks, once for all layers that read the same input.
  *
  * The pass runs right behind autodiff. What reads the input beside such layers is an error, and so
- * are norms of tensors (clipping, LAMB, LARS): a rank has only parts of them.
+ * are LAMB and LARS: they compute norms of tensors, and a rank has only parts of these. Norms of
+ * the gradient are joined (optimizer.c).
  */
 
 #include <stdbool.h>

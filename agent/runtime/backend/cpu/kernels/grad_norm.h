@@ -113,6 +113,32 @@ static int grad_norm_kernel(struct backend *backend, const struct kernel_call *c
     return 0;
 }
 
+static int join_norms_kernel(struct backend *backend, const struct kernel_call *call,
+                             struct fleet_error *err)
+{
+    int64_t count = program_var_elements(kernel_out(call, 0)), i = 0;
+    int64_t ranks = program_var_elements(kernel_in(call, 0)) / count;
+    const float *all = call->in[0]; /* [ranks, count] */
+    const struct program_var *var = NULL;
+    float *norms = call->out[0];
+    double total = 0;
+
+    (void)backend;
+    for (; (var = next_gradient(call->program, var)); i++) {
+        bool is_divided = call->program->vars[var->of].slice.parts > 0;
+        double squares = 0;
+
+        if (i + 1 >= count)
+            return fleet_error(err, -EINVAL, "more than %lld gradients", (long long)count - 1);
+        for (int64_t r = 0; r < (is_divided ? ranks : 1); r++)
+            squares += (double)all[r * count + i];
+        norms[i] = (float)squares;
+        total += squares;
+    }
+    norms[count - 1] = (float)sqrt(total);
+    return 0;
+}
+
 /* ---- check_finite ---------------------------------------------------------------------------- */
 
 struct check_finite {

@@ -88,6 +88,7 @@ const struct cpu_kernels CPU_KERNELS = {
             [OP_SUBTRACT] = subtract_kernel,
             [OP_DGC_SELECT] = dgc_select_kernel,
             [OP_GRAD_NORM] = grad_norm_kernel,
+            [OP_JOIN_NORMS] = join_norms_kernel,
             [OP_CHECK_FINITE] = check_finite_kernel,
             [OP_SGD] = optimizer_kernel,
             [OP_MOMENTUM] = optimizer_kernel,
