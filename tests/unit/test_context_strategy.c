@@ -101,8 +101,8 @@ static void test_context_strategy__sets_what_a_key_means(void **state)
         {"{" DATA "enable_parallel_optimizer: true, "
          "parallel_optimizer_config: {optimizer_weight_shard_size: 2}}",
          "{}", 4,
-         "{\"sharding\":true,\"sharding_configs\":{\"sharding_group_size\":2,\"hybrid_dp\":true}," SUM
-         "}"},
+         "{\"sharding\":true,"
+         "\"sharding_configs\":{\"sharding_group_size\":2,\"hybrid_dp\":true}," SUM "}"},
         {"{" DATA "enable_parallel_optimizer: true, " /* the whole group */
          "parallel_optimizer_config: {optimizer_weight_shard_size: 4}}",
          "{}", 4, "{\"sharding\":true," SUM "}"},
