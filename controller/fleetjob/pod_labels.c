@@ -140,14 +140,12 @@ static void report_refused(const struct pod_query *query, const char *why)
 
 static void read_pod(void *user);
 
-/* The pod has lost its labels again. */
+/* The pod has lost its labels again, or they could not be put back. */
 static void ask_later(struct pod_query *query)
 {
     struct kube_io *io = query->reconciler->io;
     int doublings = query->times < DELAY_COUNT ? query->times : DELAY_COUNT;
 
-    if (query->times > 1)
-        report_refused(query, TAKEN_AGAIN);
     query->is_doubted = false;
     kube_cancel(io, &query->timer);
     query->timer = kube_after(io, DELAY_MS * (1 << doublings), read_pod, query);
@@ -174,7 +172,9 @@ static void on_written(void *user, const cJSON *pod, const struct fleet_error *e
         report_refused(query, TAKEN_AGAIN);
     }
     query->times++;
-    if (query->is_doubted)
+    if (query->is_doubted && query->times > 1)
+        report_refused(query, TAKEN_AGAIN);
+    if (err || query->is_doubted)
         ask_later(query);
     else
         query->timer = kube_after(query->reconciler->io, MEMORY_MS, on_forget_time, query);
@@ -226,8 +226,13 @@ static void on_read(void *user, const cJSON *pod, const struct fleet_error *err)
 
     query->call = NULL;
     (void)fleet_json_opt_string(pod, "metadata.uid", &uid, NULL);
-    if (!job || (err && !kube_is_not_found(err))) {
-        free_query(query); /* the next pass looks for it once it is overdue */
+    if (!job) {
+        free_query(query);
+        return;
+    }
+    if (err && !kube_is_not_found(err)) {
+        query->times++;
+        ask_later(query);
         return;
     }
     if (!err && strcmp(uid, query->uid) == 0 && !pod_labels_are_seen(pod) &&
@@ -267,6 +272,9 @@ void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *p
         return;
     }
     query->is_doubted = query->call != NULL;
-    if (!query->call)
-        ask_later(query);
+    if (query->call)
+        return;
+    if (query->times > 1)
+        report_refused(query, TAKEN_AGAIN);
+    ask_later(query);
 }

@@ -73,6 +73,24 @@ static void test_pod_labels__a_label_that_is_taken_off_is_put_back(void **state)
     stop(&w);
 }
 
+/* The API server does not answer the reading, then the writing. */
+static void test_pod_labels__a_label_is_put_back_after_errors(void **state)
+{
+    static const char *const verbs[] = {"GET", "PATCH"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(verbs); i++) {
+        struct world w;
+        start_training(&w);
+        change_label(&w, "fleetjob.dev/job-uid", "null");
+        fake_apiserver_fail(
+            w.server, &(struct fake_failure){.method = verbs[i], .path = WORKER_0, .count = 3});
+        expect_undisturbed(&w);
+        assert_non_null(kube_meta_label(find_pod(&w, "gpt-worker-0-0"), "fleetjob.dev/job-uid"));
+        stop(&w);
+    }
+}
+
 /* Also a label that was removed while no controller ran. */
 static void test_pod_labels__the_next_controller_puts_it_back(void **state)
 {
@@ -169,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_pod_labels__the_labels_of_others_are_nothing_to_us),
         cmocka_unit_test(test_pod_labels__our_labels_may_be_changed),
         cmocka_unit_test(test_pod_labels__a_label_that_is_taken_off_is_put_back),
+        cmocka_unit_test(test_pod_labels__a_label_is_put_back_after_errors),
         cmocka_unit_test(test_pod_labels__the_next_controller_puts_it_back),
         cmocka_unit_test(test_pod_labels__a_label_that_is_taken_off_at_once_is_put_back),
         cmocka_unit_test(test_pod_labels__a_label_that_stays_off_makes_no_second_pod),
