@@ -56,23 +56,35 @@
 
 static const atomic_bool never;
 
+/* Settings of the strategy that are on. */
+struct knobs {
+    bool recompute; /* the ranks do, the one rank does not: it changes no bit */
+    bool amp, pure; /* operators by Paddle's lists; all in 16 bits */
+};
+
 static const struct {
     const char *name, *training;
     int ranks;
-    bool recompute; /* the ranks do, the one rank does not: it changes no bit */
+    struct knobs knobs;
 } jobs[] = {
-    {"gpt on 2", MODEL("gpt", ""), 2, false},
-    {"gpt with recompute on 2", MODEL("gpt", ""), 2, true},
-    {"gpt on 4", MODEL("gpt", ""), 4, false},
+    {"gpt on 2", MODEL("gpt", ""), 2, {0}},
+    {"gpt with recompute on 2", MODEL("gpt", ""), 2, {.recompute = true}},
+    {"gpt on 4", MODEL("gpt", ""), 4, {0}},
     {"gpt with a head of its own and dropout on 2",
-     MODEL("gpt", ",\"tieEmbeddings\":false,\"dropout\":0.1"), 2, true},
-    {"llama on 2", MODEL("llama", ""), 2, true},
+     MODEL("gpt", ",\"tieEmbeddings\":false,\"dropout\":0.1"),
+     2,
+     {.recompute = true}},
+    {"llama on 2", MODEL("llama", ""), 2, {.recompute = true}},
     {"llama with tied embeddings and dropout on 4",
-     MODEL("llama", ",\"tieEmbeddings\":true,\"dropout\":0.1"), 4, false},
-    {"gpt clipped by its global norm on 2", CLIPPED("gpt", "\"globalNorm\":0.1"), 2, false},
-    {"llama clipped by norms of tensors on 4", CLIPPED("llama", "\"norm\":0.05"), 4, false},
-    {"gpt in bf16 on 2", BF16("gpt"), 2, true},
-    {"llama in bf16 on 4", BF16("llama"), 4, false},
+     MODEL("llama", ",\"tieEmbeddings\":true,\"dropout\":0.1"),
+     4,
+     {0}},
+    {"gpt clipped by its global norm on 2", CLIPPED("gpt", "\"globalNorm\":0.1"), 2, {0}},
+    {"llama clipped by norms of tensors on 4", CLIPPED("llama", "\"norm\":0.05"), 4, {0}},
+    {"gpt in bf16 on 2", BF16("gpt"), 2, {.recompute = true}},
+    {"llama in bf16 on 4", BF16("llama"), 4, {0}},
+    {"gpt in bf16 by the lists on 4", BF16("gpt"), 4, {.amp = true}},
+    {"llama in pure bf16 on 2", BF16("llama"), 2, {.amp = true, .pure = true}},
 };
 
 /* A rank with its program, its state and an executor. */
@@ -102,7 +114,7 @@ struct place {
 struct trial {
     struct training_config training;
     enum fleet_isa level;
-    bool recompute;
+    struct knobs knobs;
     int model_ranks;
     struct worker whole;
     struct worker parts[COMM_RANKS_MAX];   /* of one replica */
@@ -115,7 +127,7 @@ static double deadline(void *context)
     return comm_ranks_patience();
 }
 
-static int build_cell(const struct training_config *training, bool recompute,
+static int build_cell(const struct training_config *training, struct knobs knobs,
                       struct program_cell cell, struct program *out, struct fleet_error *err)
 {
     STRATEGY_AUTO struct strategy strategy = {0};
@@ -125,7 +137,9 @@ static int build_cell(const struct training_config *training, bool recompute,
     int rc;
 
     strategy_init(&strategy);
-    strategy.recompute = recompute;
+    strategy.recompute = knobs.recompute;
+    strategy.amp = knobs.amp;
+    strategy.amp_configs.use_pure_bf16 = knobs.pure;
     rc = program_build(&context, "spec.strategy", out, &errors);
     if (rc < 0)
         (void)fleet_errors_result(&errors, err);
@@ -163,13 +177,14 @@ static int make_groups(struct worker *w, const struct place *place, struct comm 
 static int worker_open(struct worker *w, const struct trial *trial, const struct place *place,
                        struct comm *comm, struct fleet_error *err)
 {
+    struct knobs knobs = trial->knobs;
     int rc;
 
+    knobs.recompute &= comm != NULL;
     w->first = tree_first_leaf(LEAVES, place->replicas, place->replica);
     w->overflows = comm && place->cell.model_rank == place->cell.model_ranks - 1;
     w->end = tree_first_leaf(LEAVES, place->replicas, place->replica + 1);
-    if ((rc = build_cell(&trial->training, comm && trial->recompute, place->cell, &w->program,
-                         err)) < 0 ||
+    if ((rc = build_cell(&trial->training, knobs, place->cell, &w->program, err)) < 0 ||
         (rc = memory_plan_build(&w->program, NULL, 0, &w->memory, err)) < 0 ||
         (rc = backend_cpu_new(trial->level, 1, &w->backend, err)) < 0 ||
         (rc = state_init(&w->state, &w->program, &w->memory, w->backend, err)) < 0 ||
@@ -442,11 +457,13 @@ static void expect_recompute(const struct trial *trial)
 {
     struct program_cell cell = {.model_ranks = trial->model_ranks};
     struct fleet_error err = {.text = ""};
+    struct knobs knobs = trial->knobs;
     struct program plain;
 
-    if (build_cell(&trial->training, false, cell, &plain, &err) < 0)
+    knobs.recompute = false;
+    if (build_cell(&trial->training, knobs, cell, &plain, &err) < 0)
         fail_msg("%s", err.text);
-    assert_int_equal(trial->parts[0].program.op_count > plain.op_count, trial->recompute);
+    assert_int_equal(trial->parts[0].program.op_count > plain.op_count, trial->knobs.recompute);
     program_release(&plain);
 }
 
@@ -494,7 +511,7 @@ static void test_tensor_parallel__trains_as_one_rank_does(void **state)
         print_message("%s\n", jobs[i].name);
         decode(jobs[i].training, &trial->training);
         trial->level = i % 2 ? backend_level_detect() : FLEET_ISA_PLAIN;
-        trial->recompute = jobs[i].recompute;
+        trial->knobs = jobs[i].knobs;
         trial->model_ranks = jobs[i].ranks;
         if (worker_open(&trial->whole, trial, &alone, NULL, &err) < 0 ||
             train(&trial->whole, &err) < 0)
@@ -531,7 +548,8 @@ static void test_tensor_parallel__divides_what_it_says(void **state)
         struct program program, read;
         int reduced = 0, v;
 
-        if (build_cell(&training, false, (struct program_cell){4, rank}, &program, &err) < 0)
+        if (build_cell(&training, (struct knobs){0}, (struct program_cell){4, rank}, &program,
+                       &err) < 0)
             fail_msg("%s", err.text);
         print_program(&program, &text);
         if (print_parse(text.text, text.length, &read, &err) < 0)
@@ -583,9 +601,9 @@ static void test_tensor_parallel__names_the_nearest_number_of_ranks(void **state
         decode(rows[i].training, &training);
         assert_int_equal(model_check_ranks(&training, rows[i].ranks, &err), -EINVAL);
         assert_string_equal(err.text, rows[i].message);
-        assert_int_equal(
-            build_cell(&training, false, (struct program_cell){rows[i].ranks, 0}, &program, &err),
-            -EINVAL);
+        assert_int_equal(build_cell(&training, (struct knobs){0},
+                                    (struct program_cell){rows[i].ranks, 0}, &program, &err),
+                         -EINVAL);
         training_config_release(&training);
     }
 }
@@ -612,8 +630,9 @@ static void test_tensor_parallel__refuses_norms_of_parts(void **state)
                              "\"microBatchSize\":2,\"steps\":8,\"optimizer\":%s}",
                              rows[i].optimizer);
         decode(text.text, &training);
-        assert_int_equal(build_cell(&training, false, (struct program_cell){2, 1}, &program, &err),
-                         -EINVAL);
+        assert_int_equal(
+            build_cell(&training, (struct knobs){0}, (struct program_cell){2, 1}, &program, &err),
+            -EINVAL);
         assert_non_null(strstr(err.text, rows[i].message));
         training_config_release(&training);
     }
