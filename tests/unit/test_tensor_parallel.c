@@ -38,12 +38,13 @@
 
 #define WORDS      37 /* no multiple of the ranks */
 #define STEPS      3
+#define LOSS_SCALE 1024.0f
 #define LEAVES     2 /* micro-batches of an update */
 #define RATE       0.5
 #define DEPTH      64.0
 #define LENGTH     256.0
 #define BOUND      (DEPTH * LENGTH * 0x1p-24)
-#define BOUND_BF16 (BOUND + DEPTH * 0x1p-9)
+#define BOUND_16   (BOUND + DEPTH * 0x1p-9)
 
 #define JOB(name, rest, optimizer)                                                              \
     "{\"model\":{\"name\":\"" name "\",\"layers\":2,\"heads\":4,\"width\":32,\"context\":16,"   \
@@ -52,6 +53,7 @@
     "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1" optimizer "}"
 #define MODEL(name, rest)   JOB(name, rest, "") "}"
 #define CLIPPED(name, clip) JOB(name, "", ",\"clip\":{" clip "}") "}"
+#define FP16(name)          JOB(name, "", "") ",\"precision\":\"fp16\"}"
 #define BF16(name)          JOB(name, "", "") ",\"precision\":\"bf16\"}"
 
 static const atomic_bool never;
@@ -84,6 +86,7 @@ static const struct {
     {"gpt in bf16 on 2", BF16("gpt"), 2, {.recompute = true}},
     {"llama in bf16 on 4", BF16("llama"), 4, {0}},
     {"gpt in bf16 by the lists on 4", BF16("gpt"), 4, {.amp = true}},
+    {"gpt in fp16 with a loss scale on 2", FP16("gpt"), 2, {.amp = true}},
     {"llama in pure bf16 on 2", BF16("llama"), 2, {.amp = true, .pure = true}},
 };
 
@@ -174,6 +177,20 @@ static int make_groups(struct worker *w, const struct place *place, struct comm 
     return rc;
 }
 
+static void set_loss_scale(struct worker *w)
+{
+    const float scale = LOSS_SCALE;
+
+    if (w->program.loss_scaling != PROGRAM_NONE)
+        state_write(&w->state, w->program.loss_scaling, &scale);
+}
+
+/* What makes the mean of the sum of LEAVES gradients. */
+static double gradient_scale(const struct worker *w)
+{
+    return 1.0 / LEAVES / (w->program.loss_scaling == PROGRAM_NONE ? 1.0 : (double)LOSS_SCALE);
+}
+
 static int worker_open(struct worker *w, const struct trial *trial, const struct place *place,
                        struct comm *comm, struct fleet_error *err)
 {
@@ -205,6 +222,7 @@ static int worker_open(struct worker *w, const struct trial *trial, const struct
     w->workspace = malloc(communication_workspace(&w->communication, &w->program) + 1);
     w->communication.workspace = w->workspace;
     state_initialize(&w->state, 7, 1);
+    set_loss_scale(w);
     return executor_bind(w->executor, &w->communication, err);
 }
 
@@ -276,7 +294,7 @@ static float result(const struct worker *w, const char *name)
 /* The gradient of the last step again, with an infinite element in the part of one rank. */
 static int check_overflow(struct worker *w, struct fleet_error *err)
 {
-    struct run_scalars scalars = {.gradient_scale = 1.0 / LEAVES};
+    struct run_scalars scalars = {.gradient_scale = gradient_scale(w)};
     int var = 0, rc;
 
     while (w->overflows && w->program.vars[var].slice.parts == 0)
@@ -295,7 +313,7 @@ static int train(struct worker *w, struct fleet_error *err)
     w->initial = copy_of(w, w->state.bases.segment[MEMORY_PARAMETERS]);
     for (int step = 0; step < STEPS && rc == 0; step++) {
         struct run_scalars scalars = {
-            .gradient_scale = 1.0 / LEAVES, .learning_rate = RATE, .update_1based = step + 1};
+            .gradient_scale = gradient_scale(w), .learning_rate = RATE, .update_1based = step + 1};
 
         rc = run_leaves(w, step, err);
         if (rc == 0 && w->groups[1])
@@ -348,7 +366,7 @@ static void expect_part(const struct trial *trial, int rank, int var)
 
 static double bound_of(const struct trial *trial)
 {
-    return training_precision(&trial->training, false) == TRAINING_FP32 ? BOUND : BOUND_BF16;
+    return training_precision(&trial->training, false) == TRAINING_FP32 ? BOUND : BOUND_16;
 }
 
 /* The part of a flat space of `w` that is `var`, beside the same of one rank. */
@@ -402,6 +420,7 @@ static void compare_checks(const struct trial *trial, int rank)
     for (int step = 0; step < STEPS; step++) {
         double whole = (double)trial->whole.norms[step];
         assert_memory_equal(&w->norms[step], &trial->parts[0].norms[step], sizeof(float));
+        assert_true(whole > 0);
         if (!(fabs((double)w->norms[step] - whole) <= bound_of(trial) * whole))
             fail_msg("step %d: the norm of rank %d is %g, of the whole gradient %g", step, rank,
                      (double)w->norms[step], whole);
