@@ -149,7 +149,8 @@ bool hub_form_is_present(const struct hub_peer *peer)
  */
 bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 {
-    return hub_form_is_present(peer) && peer->status.state == MESSAGE_STATE_WAITING &&
+    return hub_form_is_present(peer) && !peer->is_replaced &&
+           peer->status.state == MESSAGE_STATE_WAITING &&
            (peer->place < 0 || fleet_generation_compare(peer->status.generation, hub->newest) >= 0);
 }
 
@@ -171,6 +172,7 @@ static struct tally count_members(const struct hub *hub)
         tally.candidates += hub_form_is_candidate(hub, peer);
         tally.with_state += hub_form_is_candidate(hub, peer) && hub_form_has_state(hub, peer);
         tally.leaving += peer->place >= 0 && peer->status.state != MESSAGE_STATE_STARTING &&
+                         !(peer->is_replaced && peer->status.state == MESSAGE_STATE_WAITING) &&
                          !hub_form_is_candidate(hub, peer);
         if (peer->status.state != MESSAGE_STATE_STARTING)
             continue;

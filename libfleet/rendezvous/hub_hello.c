@@ -31,8 +31,16 @@ struct message hub_hello_greeting(const struct hub *hub)
                       .interval_ms = hub_heartbeat_interval(hub)}};
 }
 
+/* It ends its step, saves its state and says goodbye: its replacement waits beside it. */
+static bool is_leaving(const struct hub_peer *peer)
+{
+    return peer->is_connected &&
+           (peer->is_departing || peer->is_dropped || peer->status.is_leaving);
+}
+
 /*
- * An index has one pod: a later attempt replaces an earlier one. False: the newcomer was refused.
+ * An index has one pod, and for a while the one that it replaces: a later attempt takes the place
+ * of an earlier one, unless that is leaving. False: the newcomer was refused.
  */
 static bool claim_index(struct hub *hub, const struct message_hello *hello, uint64_t connection,
                         struct hub_output *out)
@@ -49,6 +57,11 @@ static bool claim_index(struct hub *hub, const struct message_hello *hello, uint
             refuse(connection, reason, out);
             hub_status_hear_refused(hub, hello, out);
             return false;
+        }
+        if (other->attempt < hello->attempt && is_leaving(other)) {
+            other->is_replaced = true;
+            hub_form_give_up(hub, other);
+            continue;
         }
         hub_output_text(reason, "attempt %d of index %d takes its place", hello->attempt,
                         hello->index);

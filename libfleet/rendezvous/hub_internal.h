@@ -61,6 +61,8 @@ struct hub_peer {
     int failures; /* of its trainers, in a row without a step of the job */
     char departs_for[MESSAGE_CAUSE_MAX +
                      1]; /* Kubernetes takes its pod away: why; "" = it does not */
+    bool is_departing;   /* its pod is being deleted, also without such a word */
+    bool is_replaced;    /* it leaves, and a later attempt of its index is there */
     bool is_dropped;     /* ordered to leave, or says that it does: in no further generation */
     bool holds;          /* chosen: its state counts in the generation that is being made */
     bool is_finished;
@@ -422,7 +424,8 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
                        struct hub_output *out);
 struct message hub_hello_greeting(const struct hub *hub); /* the hub's heartbeat */
 /* A worker that another pod has replaced says hello, and is refused. It may be the only one that
- * knows that the newest generation ended by a failure: the deletion of its pod is none. */
+ * knows why the newest generation ended: by a failure, which the deletion of its pod is not, or by
+ * a resize. */
 void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out);
 /* The newest generation has committed a step. */

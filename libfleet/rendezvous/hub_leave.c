@@ -91,6 +91,8 @@ void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index,
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 
+    if (peer)
+        peer->is_departing = true;
     if (!peer)
         remember(hub, pod_uid, index, attempt, cause);
     else if (cause != FLEET_CAUSE_MEMBER_LEFT) /* that it has to say itself */
@@ -125,6 +127,7 @@ void hub_leave_join(struct hub *hub, struct hub_peer *peer)
 {
     const struct hub_departure *departure = find_departure(hub, peer->pod_uid);
 
+    peer->is_departing |= departure && departure->cause != FLEET_CAUSE_NONE;
     if (departure && departure->cause != FLEET_CAUSE_NONE &&
         departure->cause != FLEET_CAUSE_MEMBER_LEFT)
         hub_output_text(peer->departs_for, "%s", fleet_cause_word(departure->cause));

@@ -139,10 +139,12 @@ void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out)
 {
     struct hub_cause cause = {.exit_code = -1, .fault_ms = hub->now_ms};
+    bool is_first = hello->left_for[0] && !hub->incident.is_open && !hub->is_broken &&
+                    hub->phase == HUB_GATHERING;
 
-    if (hub->phase != HUB_GATHERING || hello->place < 0 || hub_finish_is_decided(hub) ||
+    if (hello->place < 0 || hub_finish_is_decided(hub) ||
         fleet_generation_compare(hello->status.generation, hub->newest) != 0 ||
-        !knows_failure(hub, hello->left_for))
+        !(is_first || knows_failure(hub, hello->left_for)))
         return;
     note_former_cause(&cause, hello->left_for);
     hub_form_break(hub, &cause, out);

@@ -89,6 +89,16 @@ static bool has_finalizers(const cJSON *object)
     return cJSON_GetArraySize(fleet_json_at(object, "metadata.finalizers")) > 0;
 }
 
+/* A pod that is on a node stays until its kubelet deletes it with grace 0. */
+static bool goes_at_once(const struct fake_address *a, const cJSON *object, const cJSON *options)
+{
+    int64_t grace = -1;
+
+    (void)fleet_json_opt_int(options, "gracePeriodSeconds", &grace, NULL);
+    return strcmp(a->collection, "/api/v1/pods") != 0 || grace == 0 ||
+           !*fake_object_text(object, "spec.nodeName");
+}
+
 /* Replace the stored object by `next` (owned), as a write that is not a create. */
 static void store_changed(struct fake_apiserver *server, const struct fake_address *a,
                           const char *key, cJSON *next, struct fake_response *response)
@@ -96,6 +106,7 @@ static void store_changed(struct fake_apiserver *server, const struct fake_addre
     const cJSON *old = fleet_map_get(&server->objects, key);
     const cJSON *old_spec = cJSON_GetObjectItemCaseSensitive(old, "spec");
     const cJSON *spec = cJSON_GetObjectItemCaseSensitive(next, "spec");
+    bool had_finalizers = has_finalizers(old);
     int64_t generation = 1;
 
     set_text(metadata_of(next), "uid", fake_object_text(old, "metadata.uid"));
@@ -114,7 +125,8 @@ static void store_changed(struct fake_apiserver *server, const struct fake_addre
     }
     fleet_map_set(&server->objects, key, next);
     record(server, "MODIFIED", a, next, 200, response);
-    if (*fake_object_text(next, "metadata.deletionTimestamp") && !has_finalizers(next))
+    if (*fake_object_text(next, "metadata.deletionTimestamp") && !has_finalizers(next) &&
+        (had_finalizers || goes_at_once(a, next, NULL)))
         remove_object(server, a, next);
 }
 
@@ -230,16 +242,6 @@ void fake_object_change(struct fake_apiserver *server, struct fake_address *a, b
         return;
     }
     store_changed(server, a, key, next, response);
-}
-
-/* A pod that is on a node stays until its kubelet deletes it with grace 0. */
-static bool goes_at_once(const struct fake_address *a, const cJSON *object, const cJSON *options)
-{
-    int64_t grace = -1;
-
-    (void)fleet_json_opt_int(options, "gracePeriodSeconds", &grace, NULL);
-    return strcmp(a->collection, "/api/v1/pods") != 0 || grace == 0 ||
-           !*fake_object_text(object, "spec.nodeName");
 }
 
 void fake_object_delete(struct fake_apiserver *server, struct fake_address *a, const cJSON *options,

@@ -51,6 +51,33 @@ static void test_hub_departures__an_evicted_worker_that_dies_is_no_failure(void 
     stop();
 }
 
+/* Its step takes longer than its replacement needs to come. */
+static void test_hub_departures__a_replacement_waits_beside_the_one_that_leaves(void **state)
+{
+    enum {
+        OLD = 5
+    };
+
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    departs(0, FLEET_CAUSE_MEMBER_LEFT);
+    w.peers[OLD] = w.peers[0];
+    w.peers[0] = (struct peer){
+        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    ready(0);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 0);
+    assert_phase(HUB_RUNNING);
+    w.peers[OLD].status.is_leaving = true;
+    heartbeat(OLD);
+    progress(OLD, 2, 2); /* its last step */
+    leave(OLD);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].place, 0);
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+    stop();
+}
+
 /* ---- under the next leader ------------------------------------------------------------------- */
 
 /* The next hub of a job whose members were in generation (1, 5) and that may not restart. */
@@ -233,6 +260,31 @@ static void test_hub_departures__hide_no_failure_of_a_replaced_worker(void **sta
     stop();
 }
 
+/* The former hub had ended the generation by a resize; then the only member was evicted. */
+static void test_hub_departures__make_no_failure_of_a_resize(void **state)
+{
+    (void)state;
+    take_over(1, 2, 1);
+    departs(0, FLEET_CAUSE_EVICTED);
+    begin_anew(0);
+    ready(0);
+    disconnect(0);
+    w.peers[0].attempt = 0; /* the old pod */
+    remember(0, 1);
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    w.peers[0].left_for = "Resize";
+    hello(0);
+    assert_int_equal(w.peers[0].refused, 1);
+    w.peers[1].connection = 0; /* a newcomer */
+    begin_anew(1);
+    ready(1);
+    wait_quietly(31000, true);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
+    assert_generation(6);
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+    stop();
+}
+
 /* One of two is evicted, the other dies and reports nothing: its pod is not being taken away. */
 static void test_hub_departures__explain_no_more_members_than_go(void **state)
 {
@@ -297,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_preempted_worker_is_called_so),
         TEST(an_evicted_worker_that_dies_is_no_failure),
+        TEST(a_replacement_waits_beside_the_one_that_leaves),
         TEST(are_known_before_the_member_comes),
         TEST(explain_a_member_that_never_comes),
         TEST(explain_a_lost_peer),
@@ -307,6 +360,7 @@ int main(void)
         TEST(of_deleted_pods_are_no_failure),
         TEST(hide_no_failure),
         TEST(hide_no_failure_of_a_replaced_worker),
+        TEST(make_no_failure_of_a_resize),
         TEST(explain_no_more_members_than_go),
         TEST(of_strangers_explain_nothing),
         TEST(of_newcomers_explain_nothing),

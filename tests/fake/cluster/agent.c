@@ -216,7 +216,8 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
                                 .attempt = label(pod, WELLKNOWN_LABEL_ATTEMPT),
                                 .kill_at_ms = INFINITY,
                                 .exit_code = -1,
-                                .last_place = -1};
+                                .last_place = -1,
+                                .killed_in = -1};
     a->job = cluster_job_find(
         c, cJSON_GetStringValue(fleet_json_at(pod, "metadata.ownerReferences[0].uid")));
     (void)snprintf(a->pod, sizeof(a->pod), "%s",

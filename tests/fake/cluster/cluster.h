@@ -185,6 +185,7 @@ struct cluster_agent {
     bool is_taken;             /* Kubernetes takes its pod away, … */
     bool is_termed;            /* … SIGTERM was sent */
     bool is_deleted;           /* its pod is */
+    int killed_in;             /* the generation whose trainer was killed here last, by its run */
     int heard_by;              /* the leader whose hub has last heard from it, counted from 1 */
     int exit_code;             /* when it has ended */
     double last_arrival_ms[2]; /* of its messages: to the hub, from the hub */
@@ -442,7 +443,7 @@ void cluster_check_end(struct cluster *c);
 /* Something goes wrong with a worker now, until `until_ms`. */
 void cluster_restarts_hurt(struct cluster *c, struct cluster_agent *a, double until_ms);
 /* One of its trainers is about to be killed. */
-void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process);
+void cluster_restarts_kill(struct cluster *c, struct cluster_agent *a, int process);
 /* It is asked to go: that ends its generation, even if trainers have ended that it has not heard
  * of yet. */
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);

@@ -14,9 +14,9 @@
  *   - the history of a job that is over has the newest of each leader;
  *   - the status has the count of the generation that it records.
  *
- * A failure can get lost, too: the leader that knew it is gone and could not write, no member has
- * reached the next one, and the pods that are deleted explain why (seeds 100655043, 100635074 and
- * 100643082).
+ * A failure can get lost, too: the leader that knew it is gone and could not write, the worker has
+ * not reached the next one, and a pod that is deleted explains why (seeds 100655043, 100635074 and
+ * 100643082; with a survivor that only misses its peer, 3100701642).
  *
  * Two causes of a leave can get lost. If no leader came within the grace period of the pod, no
  * leader learns why the worker left (seed 3150035210). If a leader is lost before it has made a
@@ -72,7 +72,7 @@ static bool is_known(const struct hub *hub, const struct cluster_agent *a)
     return false;
 }
 
-void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int process)
+void cluster_restarts_kill(struct cluster *c, struct cluster_agent *a, int process)
 {
     const struct cluster_trainer *t = &a->trainers[process];
     const struct cluster_job *job = &c->jobs[a->job];
@@ -85,6 +85,7 @@ void cluster_restarts_kill(struct cluster *c, const struct cluster_agent *a, int
         return;
     c->runs[t->run].must_count = true;
     c->runs[t->run].killed_under = c->leaders;
+    a->killed_in = t->run;
 }
 
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a)
@@ -127,18 +128,18 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
 }
 
 /*
- * Can this leader know that a trainer of the generation was killed? It led then, or one of the
- * members has spoken to it. Otherwise it counts them as lost, unless the deletion of a pod explains
- * that.
+ * Can this leader know that a trainer of the generation was killed? It led then, or that worker has
+ * spoken to it. Otherwise it counts the worker as lost, unless the deletion of a pod explains that.
  */
 static bool can_be_known(const struct cluster *c, const struct cluster_run *run)
 {
     bool is_explained = false;
 
     for (int i = 0; i < run->count; i++) {
-        if (c->agents[run->agents[i]].heard_by == c->leaders)
+        const struct cluster_agent *a = &c->agents[run->agents[i]];
+        if (a->killed_in == (int)(run - c->runs) && a->heard_by == c->leaders)
             return true;
-        is_explained |= c->agents[run->agents[i]].is_deleted;
+        is_explained |= a->is_deleted;
     }
     return run->killed_under == c->leaders || !is_explained;
 }
