@@ -393,7 +393,8 @@ static void lose_all(struct hub *hub, struct hub_output *out)
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
-    (void)hub_leave_explains(hub, hub->policy.desired, &cause);
+    (void)hub_leave_explains(
+        hub, hub->newest_members > 0 ? hub->newest_members : hub->policy.desired, &cause);
     if (hub->has_trained && !hub->incident.is_open)
         hub_form_break(hub, &cause, out);
 }

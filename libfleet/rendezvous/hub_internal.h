@@ -424,8 +424,8 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
                        struct hub_output *out);
 struct message hub_hello_greeting(const struct hub *hub); /* the hub's heartbeat */
 /* A worker that another pod has replaced says hello, and is refused. It may be the only one that
- * knows why the newest generation ended: by a failure, which the deletion of its pod is not, or by
- * a resize. */
+ * knows how many members the newest generation had, and why it ended: by a failure, which the
+ * deletion of its pod is not, or by a resize. */
 void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out);
 /* The newest generation has committed a step. */

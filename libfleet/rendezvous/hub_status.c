@@ -143,8 +143,11 @@ void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
                     hub->phase == HUB_GATHERING;
 
     if (hello->place < 0 || hub_finish_is_decided(hub) ||
-        fleet_generation_compare(hello->status.generation, hub->newest) != 0 ||
-        !(is_first || knows_failure(hub, hello->left_for)))
+        fleet_generation_compare(hello->status.generation, hub->newest) != 0)
+        return;
+    if (hub->newest_members == 0)
+        hub->newest_members = hello->members;
+    if (!(is_first || knows_failure(hub, hello->left_for)))
         return;
     note_former_cause(&cause, hello->left_for);
     hub_form_break(hub, &cause, out);

@@ -266,6 +266,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         3100624072, /* a deleted worker, the only one that knew of a failure, was replaced */
         1300705200, /* the label of a worker that had died was not put back at the first try */
         3100705380, /* … or of a resize */
+        3100801874, /* a refused worker was the only member of a generation of one */
         3100705947, /* a worker that was leaving was dropped when its replacement came */
         100655043, 100635074, 100643082, /* … and here nobody is left that knows of it */
         3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
