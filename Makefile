@@ -134,7 +134,8 @@ build/man/fleetjob.1: build/bin/fleetjob tools/man.sh
 
 # kubectl finds kubectl-fleetjob in the PATH and runs it as `kubectl fleetjob`.
 PREFIX ?= /usr/local
-install: all ## programs, manual and bash completion below DESTDIR and PREFIX (/usr/local)
+install: all install-library
+install: ## programs, library, manual and completion below DESTDIR and PREFIX (/usr/local)
 	@install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	@install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
@@ -397,6 +398,7 @@ help: ## this list
 	    awk -F'\t' '{printf "  %-18s %s\n", $$1, $$2}'
 
 include cuda/cuda.mk
+include distributed/distributed.mk
 
 # Those of the fuzz targets where they are asked for: another make may be writing them.
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)

@@ -32,10 +32,11 @@ agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h libfleet/base
 cuda:                 libfleet/program
+distributed:          distributed include/fleet agent/runtime/comm libfleet/base
 tests:                .
 '
 
-git grep -nE '^#include "' -- {libfleet,controller,agent,cli,cuda}/'*.'{c,h,cu,cuh} |
+git grep -nE '^#include "' -- {libfleet,controller,agent,cli,cuda,distributed}/'*.'{c,h,cu,cuh} |
     awk -F: -v table="$allowed" '
     BEGIN {
         n = split(table, lines, "\n")

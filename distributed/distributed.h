@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DISTRIBUTED_DISTRIBUTED_H
+#define DISTRIBUTED_DISTRIBUTED_H
+
+/* What the sources of libfleet.so share. Its users see include/fleet/fleet.h only. */
+
+/* error.h comes first: fleet.h defines the same structure where error.h is absent. */
+/* clang-format off */
+#include "libfleet/base/error.h"
+#include "include/fleet/fleet.h"
+/* clang-format on */
+
+struct comm;
+struct comm_call;
+
+struct fleet_group {
+    int id;
+    struct comm *comm; /* NULL: this rank is no member */
+    int *ranks;        /* [count] of the world */
+    int count;
+    int timeout_ms;
+    struct fleet_task *task; /* in flight, or NULL */
+    struct fleet_group *next;
+};
+
+/* Find the group that `group` means (NULL: the world). This rank must be a member, without a task.
+ * Errors: FLEET_NOT_INITIALIZED, FLEET_NOT_MEMBER, -EBUSY. `what` names the caller. */
+int group_ready(const char *what, struct fleet_group *group, struct fleet_group **out,
+                struct fleet_error *err);
+
+/* Place of a rank of the world in the group. -EINVAL: it is none, or outside. */
+int group_place(const char *what, const struct fleet_group *group, int rank, int *out,
+                struct fleet_error *err);
+
+/* Monotonic ms. */
+double group_deadline(const struct fleet_group *group);
+
+/* Give up the group's task; its owner still frees it. */
+void task_give_up(struct fleet_task *task);
+
+#endif

@@ -1,0 +1,38 @@
+# libfleet.so: fleet.h for trainers of one's own. Its objects are position-independent and lie in a
+# folder of their own, of the release build in every variant. The archive libfleet.a is internal and
+# another thing.
+
+LIBRARY     := build/lib/libfleet.so.0
+LIBRARY_OUT := build/pic
+LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
+    $(addprefix libfleet/base/,assert.c clock.c digest.c error.c variable.c) \
+    $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c)
+LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
+
+$(LIBRARY_OUT)/agent/runtime/comm/type.o: CFLAGS += -O3
+$(LIBRARY_OUT)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc $< (pic)"; $(CC) $(filter-out -fPIE $(CFLAGS_$(VARIANT)),$(CFLAGS)) $(CFLAGS_release) \
+	    -fPIC -ffunction-sections -MMD -MP -c -o $@ $<
+$(LIBRARY): $(LIBRARY_OBJECTS) distributed/libfleet.map
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -shared -Wl,-soname,libfleet.so.0 -Wl,-z,defs,-z,relro,-z,now \
+	    -Wl,--as-needed,--gc-sections -Wl,--version-script=distributed/libfleet.map $(EXTRA_LDFLAGS) \
+	    -o $@ $(LIBRARY_OBJECTS) -lcrypto -lpthread -lm
+	@ln -sf libfleet.so.0 build/lib/libfleet.so
+
+library: $(LIBRARY) ## libfleet.so, for trainers that use include/fleet/fleet.h
+
+install-library: library ## the library, its headers and its pkg-config file
+	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fleet
+	@install -m 755 $(LIBRARY) $(DESTDIR)$(PREFIX)/lib
+	@ln -sf libfleet.so.0 $(DESTDIR)$(PREFIX)/lib/libfleet.so
+	@install -m 644 include/fleet/*.h $(DESTDIR)$(PREFIX)/include/fleet
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' distributed/fleet.pc.in \
+	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/fleet.pc
+
+# The test is a user of the library, not of our archives.
+$(OUT)/tests/integration/test_distributed: $(OUT)/tests/integration/test_distributed.o $(LIBRARY)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka
+
+-include $(LIBRARY_OBJECTS:.o=.d)

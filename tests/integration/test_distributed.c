@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * fleet.h by real processes that load libfleet.so, three for each case: every operation against
+ * values computed by hand, and every wrong use, which must be one error and no hang. The last tests
+ * look at the library as a file: its symbols, and a C++ program made from the installed package.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "include/fleet/fleet.h"
+
+#define WORLD 3
+
+static int rank;
+static struct fleet_error err;
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            (void)fprintf(stderr, "rank %d, line %d: %s (%d: %s)\n", rank, __LINE__, #x, err.code, \
+                          err.text);                                                               \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    (void)close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+    (void)snprintf(text, sizeof(text), "%d", value);
+    (void)setenv(name, text, 1);
+}
+
+/* Run `body` in WORLD processes; each ends with 0, a killed one by SIGKILL. */
+static void run(void (*body)(void), int killed)
+{
+    char endpoints[128];
+    pid_t children[WORLD];
+
+    (void)snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d",
+                   free_port(), free_port(), free_port());
+    for (int i = 0; i < WORLD; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) {
+            rank = i;
+            (void)setenv("PADDLE_TRAINER_ENDPOINTS", endpoints, 1);
+            set_number("PADDLE_TRAINERS_NUM", WORLD);
+            set_number("PADDLE_TRAINER_ID", i);
+            set_number("PADDLE_PG_TIMEOUT", 60000);
+            body();
+            fleet_env_release();
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < WORLD; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        if (i == killed)
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        else
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+static struct fleet_tensor of(int32_t *data, int64_t count)
+{
+    return (struct fleet_tensor){data, FLEET_INT32, 1, {count}};
+}
+
+/* ---- every operation ------------------------------------------------------------------------- */
+
+static void reductions(void)
+{
+    int32_t a[2] = {rank + 1, 10 * rank}, parts[3] = {rank, 10 + rank, 20 + rank}, mine = -1;
+    struct fleet_tensor t = of(a, 2), in = of(parts, 3), out = of(&mine, 1);
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_env_init(&err) == 0 && fleet_is_initialized());
+    CHECK(fleet_rank(NULL) == rank && fleet_world_size(NULL) == WORLD);
+    CHECK(fleet_all_reduce(&t, FLEET_SUM, NULL, NULL, &err) == 0);
+    CHECK(a[0] == 6 && a[1] == 30);
+    a[0] = rank;
+    CHECK(fleet_reduce(&t, 2, FLEET_MAX, NULL, NULL, &err) == 0);
+    CHECK(a[0] == rank || rank == 2);
+    CHECK(rank != 2 || (a[0] == 2 && a[1] == 30));
+    CHECK(fleet_reduce_scatter(&out, &in, FLEET_SUM, NULL, NULL, &err) == 0);
+    CHECK(mine == 30 * rank + 3);
+    CHECK(fleet_barrier(NULL, &err) == 0);
+}
+
+static void copies(void)
+{
+    int32_t one = rank + 5, all[3] = {0}, list[3] = {10 * rank, 10 * rank + 1, 10 * rank + 2};
+    struct fleet_tensor t = of(&one, 1), out = of(all, 3), in = of(list, 3);
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_all_gather(&out, &t, NULL, NULL, &err) == 0);
+    CHECK(all[0] == 5 && all[1] == 6 && all[2] == 7);
+    CHECK(fleet_all_to_all(&out, &in, NULL, NULL, &err) == 0);
+    CHECK(all[0] == rank && all[1] == 10 + rank && all[2] == 20 + rank);
+    CHECK(fleet_scatter(&t, rank == 1 ? &in : NULL, 1, NULL, NULL, &err) == 0);
+    CHECK(one == 10 + rank);
+    CHECK(fleet_broadcast(&t, 2, NULL, NULL, &err) == 0 && one == 12);
+}
+
+static void messages(void)
+{
+    int32_t mine = 100 + rank, got = 0;
+    struct fleet_p2p both[2] = {{true, (rank + 1) % WORLD, of(&got, 1)},
+                                {false, (rank + 2) % WORLD, of(&mine, 1)}};
+    struct fleet_tensor t = of(&got, 1), own = of(&mine, 1);
+    struct fleet_task *task = NULL;
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_batch_p2p(both, 2, NULL, NULL, &err) == 0);
+    CHECK(got == 100 + (rank + 1) % WORLD);
+    if (rank == 0)
+        CHECK(fleet_send(&own, 1, NULL, NULL, &err) == 0);
+    if (rank == 1)
+        CHECK(fleet_recv(&t, 0, NULL, NULL, &err) == 0 && got == 100);
+    CHECK(fleet_all_reduce(&own, FLEET_SUM, NULL, &task, &err) == 0);
+    CHECK(fleet_barrier(NULL, &err) == -EBUSY);
+    CHECK(fleet_task_wait(task, &err) == 0 && mine == 303);
+    CHECK(fleet_task_done(task, &err) == 1);
+    fleet_task_free(task);
+}
+
+static void bytes(void)
+{
+    const char *words[] = {"", "one", "twenty"};
+    size_t sizes[3], size = rank == 1 ? 4 : 0;
+    void *all = NULL, *data = rank == 1 ? (void *)"four" : NULL;
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_all_gather_bytes(words[rank], strlen(words[rank]), sizes, &all, NULL, &err) == 0);
+    CHECK(sizes[0] == 0 && sizes[1] == 3 && sizes[2] == 6 && !memcmp(all, "onetwenty", 9));
+    free(all);
+    CHECK(fleet_broadcast_bytes(&data, &size, 1, NULL, &err) == 0);
+    CHECK(size == 4 && !memcmp(data, "four", 4));
+    if (rank != 1)
+        free(data);
+}
+
+static void groups(void)
+{
+    const int list[] = {2, 0};
+    int32_t mine = rank + 1;
+    struct fleet_tensor t = of(&mine, 1);
+    struct fleet_group *group = NULL;
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_group_new(list, 2, 0, &group, &err) == 0);
+    CHECK(fleet_group_id(group) == 1 && fleet_group_by_id(1) == group && !fleet_group_by_id(7));
+    if (rank == 1) {
+        CHECK(fleet_rank(group) == -1 && fleet_world_size(group) == -1);
+        CHECK(!fleet_group_backend(group));
+        CHECK(fleet_all_reduce(&t, FLEET_SUM, group, NULL, &err) == FLEET_NOT_MEMBER);
+        CHECK(mine == 2 && strstr(err.text, "rank 1 is not a member of group 1"));
+    } else {
+        CHECK(fleet_rank(group) == rank / 2 && fleet_world_size(group) == 2);
+        CHECK(fleet_broadcast(&t, 1, group, NULL, &err) == -EINVAL);
+        CHECK(fleet_broadcast(&t, 2, group, NULL, &err) == 0 && mine == 3);
+    }
+    fleet_group_free(group);
+    CHECK(fleet_barrier(NULL, &err) == 0);
+}
+
+static void test_distributed__reductions(void **state)
+{
+    (void)state;
+    run(reductions, -1);
+}
+
+static void test_distributed__copies(void **state)
+{
+    (void)state;
+    run(copies, -1);
+}
+
+static void test_distributed__messages_and_tasks(void **state)
+{
+    (void)state;
+    run(messages, -1);
+}
+
+static void test_distributed__bytes(void **state)
+{
+    (void)state;
+    run(bytes, -1);
+}
+
+static void test_distributed__a_group_and_a_rank_outside(void **state)
+{
+    (void)state;
+    run(groups, -1);
+}
+
+/* ---- wrong use ------------------------------------------------------------------------------- */
+
+static void arguments(void)
+{
+    int32_t a[4] = {0};
+    struct fleet_tensor two = of(a, 2), four = of(a, 4), bad = two, fp = two;
+
+    CHECK(fleet_all_reduce(&two, FLEET_SUM, NULL, NULL, &err) == FLEET_NOT_INITIALIZED);
+    CHECK(fleet_rank(NULL) == rank && !fleet_is_initialized());
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_all_reduce(NULL, FLEET_SUM, NULL, NULL, &err) == -EINVAL);
+    CHECK(fleet_all_reduce(&two, (enum fleet_reduce_op)9, NULL, NULL, &err) == -EINVAL);
+    CHECK(fleet_all_reduce(&two, FLEET_AVG, NULL, NULL, &err) == -EINVAL);
+    CHECK(fleet_broadcast(&two, 3, NULL, NULL, &err) == -EINVAL);
+    CHECK(strstr(err.text, "rank 3"));
+    bad.type = (enum fleet_type)99;
+    CHECK(fleet_all_reduce(&bad, FLEET_SUM, NULL, NULL, &err) == -EINVAL);
+    bad = two;
+    bad.shape[0] = -1;
+    CHECK(fleet_all_reduce(&bad, FLEET_SUM, NULL, NULL, &err) == -EINVAL);
+    CHECK(fleet_all_gather(&four, &two, NULL, NULL, &err) == -EINVAL);
+    CHECK(strstr(err.text, "out has 4 elements, needed: 3 ranks × 2 of in"));
+    CHECK(fleet_all_to_all(&four, &four, NULL, NULL, &err) == -EINVAL);
+    fp.type = FLEET_FP32;
+    CHECK(fleet_all_to_all(&fp, &two, NULL, NULL, &err) == -EINVAL);
+    CHECK(fleet_send(&two, rank, NULL, NULL, &err) == -EINVAL);
+    CHECK(fleet_barrier(NULL, &err) == 0);
+}
+
+static void another_order(void)
+{
+    int32_t a[2] = {0};
+    struct fleet_tensor t = of(a, 2);
+
+    CHECK(fleet_env_init(&err) == 0);
+    if (rank == 1)
+        CHECK(fleet_barrier(NULL, &err) < 0);
+    else
+        CHECK(fleet_all_reduce(&t, FLEET_SUM, NULL, NULL, &err) < 0);
+    CHECK(err.code == -EPROTO || err.code == -ECONNRESET);
+    CHECK(fleet_barrier(NULL, &err) == -ECONNABORTED);
+}
+
+static void another_size(void)
+{
+    int32_t a[3] = {0};
+    struct fleet_tensor t = of(a, rank == 2 ? 3 : 2);
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_all_reduce(&t, FLEET_SUM, NULL, NULL, &err) < 0);
+}
+
+static void a_dead_peer(void)
+{
+    int32_t one = 1;
+    struct fleet_tensor t = of(&one, 1);
+
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_barrier(NULL, &err) == 0);
+    if (rank == 1)
+        (void)raise(SIGKILL);
+    while (fleet_all_reduce(&t, FLEET_SUM, NULL, NULL, &err) == 0)
+        continue;
+    CHECK(err.code == -ECONNRESET || err.code == -EPROTO);
+}
+
+static void wrong_variables(void)
+{
+    (void)setenv("PADDLE_TRAINER_ID", "3", 1);
+    CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "PADDLE_TRAINER_ID"));
+    CHECK(fleet_rank(NULL) == -1);
+    (void)setenv("PADDLE_TRAINER_ID", "0", 1);
+    (void)setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:1,127.0.0.1:2", 1);
+    CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "has 2 endpoints"));
+    (void)unsetenv("PADDLE_TRAINER_ENDPOINTS");
+    CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "required for 3 ranks"));
+}
+
+static void test_distributed__wrong_arguments(void **state)
+{
+    (void)state;
+    run(arguments, -1);
+}
+
+static void test_distributed__another_order_on_another_rank(void **state)
+{
+    (void)state;
+    run(another_order, -1);
+}
+
+static void test_distributed__another_size_on_another_rank(void **state)
+{
+    (void)state;
+    run(another_size, -1);
+}
+
+static void test_distributed__a_dead_peer(void **state)
+{
+    (void)state;
+    run(a_dead_peer, 1);
+}
+
+static void test_distributed__wrong_variables(void **state)
+{
+    (void)state;
+    run(wrong_variables, -1);
+}
+
+/* ---- the library as a file ------------------------------------------------------------------- */
+
+static void test_distributed__sizes_of_structures(void **state)
+{
+    (void)state;
+    assert_int_equal(sizeof(struct fleet_error), 520);
+    assert_int_equal(sizeof(struct fleet_tensor), 80);
+    assert_int_equal(sizeof(struct fleet_env), 16);
+    assert_int_equal(sizeof(struct fleet_p2p), 88);
+}
+
+static void test_distributed__symbols_and_installed_package(void **state)
+{
+    (void)state;
+    assert_int_equal(system("bash tests/install/library.sh"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_distributed__reductions),
+        cmocka_unit_test(test_distributed__copies),
+        cmocka_unit_test(test_distributed__messages_and_tasks),
+        cmocka_unit_test(test_distributed__bytes),
+        cmocka_unit_test(test_distributed__a_group_and_a_rank_outside),
+        cmocka_unit_test(test_distributed__wrong_arguments),
+        cmocka_unit_test(test_distributed__another_order_on_another_rank),
+        cmocka_unit_test(test_distributed__another_size_on_another_rank),
+        cmocka_unit_test(test_distributed__a_dead_peer),
+        cmocka_unit_test(test_distributed__wrong_variables),
+        cmocka_unit_test(test_distributed__sizes_of_structures),
+        cmocka_unit_test(test_distributed__symbols_and_installed_package),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
