@@ -337,6 +337,7 @@ generate: $(OUT)/tools/generate $(OUT)/tools/generate_strategy
 	@rm -rf docs/reference/strategy && $(OUT)/tools/generate_strategy docs/reference/strategy
 	@for file in $(GENERATED); do $< $$file >$$file.new && mv $$file.new $$file; done
 	@cp crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD)
+	@tools/api-page.sh >docs/reference/api.md.new && mv docs/reference/api.md.new docs/reference/api.md
 verify: ## do the generated files agree with the tables?
 verify: $(OUT)/tools/generate $(OUT)/tools/generate_strategy
 	@rm -rf $(OUT)/generated && $(OUT)/tools/generate_strategy $(OUT)/generated && \
@@ -344,6 +345,8 @@ verify: $(OUT)/tools/generate $(OUT)/tools/generate_strategy
 	    echo "docs/reference/strategy is stale: make generate"; exit 1; }
 	@for file in $(GENERATED); do $< $$file | diff -u $$file - || { \
 	    echo "$$file is stale: make generate"; exit 1; }; done
+	@tools/api-page.sh | diff -u docs/reference/api.md - || { \
+	    echo "docs/reference/api.md is stale: make generate"; exit 1; }
 	@diff -u crds/fleetjobs.fleetjob.dev.yaml $(CHART_CRD) || { \
 	    echo "$(CHART_CRD) is stale: make generate"; exit 1; }
 

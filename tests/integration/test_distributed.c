@@ -147,6 +147,13 @@ static void messages(void)
         CHECK(fleet_send(&own, 1, NULL, NULL, &err) == 0);
     if (rank == 1)
         CHECK(fleet_recv(&t, 0, NULL, NULL, &err) == 0 && got == 100);
+    if (rank == 1)
+        CHECK(fleet_send(&own, 2, NULL, &task, &err) == 0);
+    if (rank == 2)
+        CHECK(fleet_recv(&t, 1, NULL, &task, &err) == 0);
+    CHECK(rank == 0 || fleet_task_wait(task, &err) == 0);
+    CHECK(rank != 2 || got == 101);
+    fleet_task_free(task);
     CHECK(fleet_all_reduce(&own, FLEET_SUM, NULL, &task, &err) == 0);
     CHECK(fleet_barrier(NULL, &err) == -EBUSY);
     CHECK(fleet_task_wait(task, &err) == 0 && mine == 303);
@@ -232,7 +239,7 @@ static void arguments(void)
     struct fleet_tensor two = of(a, 2), four = of(a, 4), bad = two, fp = two;
 
     CHECK(fleet_all_reduce(&two, FLEET_SUM, NULL, NULL, &err) == FLEET_NOT_INITIALIZED);
-    CHECK(fleet_rank(NULL) == rank && !fleet_is_initialized());
+    CHECK(fleet_rank(NULL) == rank && !fleet_is_initialized() && fleet_is_available());
     CHECK(fleet_env_init(&err) == 0);
     CHECK(fleet_all_reduce(NULL, FLEET_SUM, NULL, NULL, &err) == -EINVAL);
     CHECK(fleet_all_reduce(&two, (enum fleet_reduce_op)9, NULL, NULL, &err) == -EINVAL);
@@ -292,6 +299,9 @@ static void a_dead_peer(void)
 
 static void wrong_variables(void)
 {
+    struct fleet_env env;
+
+    CHECK(fleet_env_read(&env, &err) == 0 && env.rank == rank && env.world == WORLD);
     (void)setenv("PADDLE_TRAINER_ID", "3", 1);
     CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "PADDLE_TRAINER_ID"));
     CHECK(fleet_rank(NULL) == -1);
