@@ -35,4 +35,7 @@ install-library: library ## the library, its headers and its pkg-config file
 $(OUT)/tests/integration/test_distributed: $(OUT)/tests/integration/test_distributed.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka
 
+# Its trainer with fleet.h is compiled by the test.
+$(OUT)/tests/integration/test_own_trainer: | $(LIBRARY)
+
 -include $(LIBRARY_OBJECTS:.o=.d)

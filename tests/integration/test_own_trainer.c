@@ -286,6 +286,32 @@ static void test_own_trainer__a_c_program_that_is_killed_resumes(void **state)
     release(&run);
 }
 
+/* The example of the documentation with fleet.h. Rank 0, which writes its checkpoints, is lost. */
+static void test_own_trainer__the_fleet_h_example_resumes(void **state)
+{
+    char command[768];
+    struct run run;
+
+    (void)state;
+    (void)snprintf(command, sizeof(command),
+                   "cc -Iinclude -o %s/fleet_trainer docs/examples/own-trainer.c -Lbuild/lib "
+                   "-lfleet -Wl,-rpath,\"$PWD/build/lib\"",
+                   folder);
+    assert_int_equal(system(command), 0);
+    (void)snprintf(command, sizeof(command), "[env, CHECKPOINTS=%s, %s/fleet_trainer]", folder,
+                   folder);
+    start_own_job(&run, write_own_job("fleet", command, ""));
+    wait_for_words(&run, "\"checkpoint\",\"step\":40,");
+    strike(&run, 0, false, SIGKILL);
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "\"cause\":\"MemberLost\",\"member\":0");
+    expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":200,");
+    expect_words(&run.err, "[1] rank 1 of 2: y = 2.998 x + 1.001\n");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
 /* ---- PyTorch --------------------------------------------------------------------------------- */
 
 /* The example of the documentation, struck in the middle. */
@@ -327,6 +353,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__all_of_a_process_group_may_save),
         cmocka_unit_test(test_own_trainer__its_plan_claims_nothing),
         cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
+        cmocka_unit_test(test_own_trainer__the_fleet_h_example_resumes),
         cmocka_unit_test(test_own_trainer__the_pytorch_example_resumes),
     };
 
