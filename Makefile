@@ -360,7 +360,7 @@ check-format: ## is every C file as clang-format writes it?
 
 # clang-tidy reads every source, gcc's analyzer those of libfleet. A source is read again when it,
 # one of its headers or the list of checks has changed.
-LINT_CFLAGS = -std=c17 -D_GNU_SOURCE -I. -DFLEET_VERSION='"lint"' \
+LINT_CFLAGS = -std=c17 -D_GNU_SOURCE -I. -Iinclude -DFLEET_VERSION='"lint"' \
               $(if $(filter cli/%,$<),$(DRAWING_CFLAGS)) \
               $(if $(filter cuda/%,$<),-isystem tests/cuda_emulator/include)
 # Left to the sanitizers: gcc 12 takes an assertion's end for a leak, and a half named initializer

@@ -14,5 +14,6 @@ while read -r header; do
     fi
 # Those of the emulator take the place of CUDA's, for C++.
 done < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'tests/*.h' \
+    'distributed/*.h' 'include/*.h' \
     ':!tests/cuda_emulator/include')
 exit $bad

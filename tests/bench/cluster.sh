@@ -25,7 +25,7 @@ go=$(. e2e/cluster/common.sh && . e2e/cluster/prerequisites.sh && . e2e/cluster/
     { find_go || { install_go >&2 && find_go; }; })
 
 # shellcheck source=/dev/null
-version=$(. e2e/cluster/common.sh && echo "$KUBERNETES_VERSION")
+kubernetes=$(. e2e/cluster/common.sh && echo "$KUBERNETES_VERSION")
 
 # Rivals: name, WHO of bench_pods, Go module, version, its CRD within the module.
 rivals=(
@@ -110,7 +110,7 @@ identify() {
 install_crd crds/*.yaml
 kubectl create namespace fleetjob-system >/dev/null
 helm template fleetjob charts/fleetjob --namespace fleetjob-system \
-    --kube-version "$version" \
+    --kube-version "$kubernetes" \
     --show-only templates/serviceaccount.yaml --show-only templates/rbac-jobs.yaml \
     --show-only templates/rbac-installation.yaml | kubectl apply --filename=- >/dev/null
 kubectl create serviceaccount rival >/dev/null
