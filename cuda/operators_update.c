@@ -61,14 +61,6 @@ cudaError_t cuda_launch_check_finite(const struct launch *l)
     return fleet_cuda_check_finite(l->stream, &c);
 }
 
-static int states_of(enum op_kind kind)
-{
-    static const int states[OP_KIND_COUNT] = {
-        [OP_MOMENTUM] = 1, [OP_ADAM] = 2, [OP_ADAMW] = 2, [OP_LAMB] = 2, [OP_LARS] = 1};
-
-    return states[kind];
-}
-
 struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *call)
 {
     const struct op_attributes *a = &call->op->attributes;
@@ -91,14 +83,14 @@ struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *ca
         .nesterov = a->optimizer.nesterov,
         .always_adapt = a->optimizer.always_adapt};
 
-    for (int i = 0; i < states_of(call->op->kind); i++)
+    for (int i = 0; i < op_definition(call->op->kind)->states; i++)
         p.state[i] = call->out[1 + i];
     return p;
 }
 
 cudaError_t cuda_launch_optimizer(const struct launch *l)
 {
-    int norms = 2 + states_of(l->call->op->kind);
+    int norms = 2 + op_definition(l->call->op->kind)->states;
     struct fleet_cuda_optimizer o = {.kind = l->call->op->kind,
                                      .parameters = l->context->parameter,
                                      .parameter_count = 1,

@@ -13,9 +13,8 @@
 #include "libfleet/program/program.h"
 
 static const struct op_definition *const definitions[OP_KIND_COUNT] = {
-#define OP_DEFINITION(kind, name) [OP_##kind] = &name##_definition,
-    OP_KINDS(OP_DEFINITION)
-#undef OP_DEFINITION
+#define OP(kind, name, kernel, axes, class) [OP_##kind] = &name##_definition,
+#include "libfleet/program/operators.def"
 };
 
 const struct op_definition *op_definition(enum op_kind kind)

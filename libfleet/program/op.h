@@ -6,86 +6,8 @@
  * Operators: what each takes and gives, its gradient and its cost. One file an operator in ops/;
  * kernels are the back end's business (agent/runtime/backend/backend.h).
  *
- * Operands are by position; a row of the table below fixes them. `?` marks an optional operand
- * (PROGRAM_NONE). Letters: B micro-batch, T context, C width, H heads, V vocabulary, N rows (all
- * leading dimensions multiplied), K, M inner and outer features.
- *
- * kind                   inputs                          outputs                attributes
- * EMBEDDING              ids[B,T] table[V,C] position?[P,C]  out[B,T,C]   first_word
- * EMBEDDING_GRAD         ids d_out                       d_table d_position?    as above
- * LAYER_NORM             x[…,C] scale[C] shift[C]        y mean[N] rstd[N]      epsilon
- * LAYER_NORM_GRAD        d_y x scale mean rstd           d_x d_scale d_shift
- * RMS_NORM               x scale                         y rstd[N]              epsilon
- * RMS_NORM_GRAD          d_y x scale rstd                d_x d_scale
- * LINEAR                 x[…,K] weight bias?[M]          y[…,M] pre?[…,M]       transposed
- *                                                                               activation
- * LINEAR_GRAD            d_y x weight pre?               d_x? d_weight? d_bias? as above
- * MATMUL                 a[…,M,K] b[…,K,N]               y[…,M,N]               transposed_a,
- *                                                                               transposed (b)
- * ATTENTION              qkv[B,T,(H+2G)·D]               out[B,T,H·D] lse[B,H,T]
- *                                                                               heads kv_heads
- *                                                                               causal
- * ATTENTION_GRAD         d_out qkv out lse               d_qkv                  as above
- * CROSS_ENTROPY          logits[…,V] targets[…] sums?    loss[1] lse[N,2]       ignore_index
- *                                                                               first_word
- * CROSS_ENTROPY_GRAD     logits targets lse d_loss?      d_logits               as above
- * CROSS_ENTROPY_SUMS     logits targets                  sums[N,3]              as above
- * ADD                    a b: same shape, or b [C]       out                    activation
- * ADD_GRAD_B             d_out                           d_b[C]                 sum over rows
- * SCALE                  x                               y = scale · x          scale
- * GELU RELU SILU         x                               y                      exact (GELU: erf,
- *                                                                               not tanh)
- * GELU_GRAD SILU_GRAD    d_y x                           d_x                    as above
- * RELU_GRAD              d_y y                           d_x = d_y where y > 0, else 0
- * SWIGLU                 gate up                         y = silu(gate) · up
- * SWIGLU_GRAD            d_y gate up                     d_gate d_up
- * ROPE                   x[B,T,…]                        y                      heads head_dim base
- *                                                                               inverse
- * DROPOUT                x                               y                      rate stream
- * SOFTMAX                x                               y
- * SOFTMAX_GRAD           d_y y                           d_x
- * CAST                   x                               y of the output's type
- * RESHAPE                x                               y (same bytes, other shape)
- * TRANSPOSE              x                               y                      order
- * REDUCE                 x                               y: its first `kept`    kept mean
- *                        dimensions, [1] if that is 0; else a sum over the others
- * REDUCE_GRAD            d_y                             d_x                    as above
- * CONCAT                 x0[…,C0] x1[…,C1] …             y[…,C0+C1+…]           the last dimension
- * SPLIT                  x[…,C0+C1+…]                    y0[…,C0] y1[…,C1] …
- * CONV2D                 x[B,I,h,w] weight[O,I,kh,kw]    y[B,O,h',w']           stride padding
- * CONV2D_GRAD            d_y x weight                    d_x? d_weight
- * BATCH_NORM             x scale shift mean var          y batch_mean batch_rstd stat_mean stat_var
- *                        residual? total?                                       epsilon momentum
- *                                                                               activation
- * BATCH_NORM_GRAD        d_y x scale batch_mean batch_rstd   d_x d_scale d_shift
- *                        total? own?
- * BATCH_NORM_SUMS        x mean                          own[2C+1]
- * BATCH_NORM_GRAD_SUMS   d_y x batch_mean batch_rstd     own[2C+1]
- * MAX_POOL2D AVG_POOL2D  x                               y indices?             kernel stride
- *                                                                               padding round_up
- *                                                                               exclude_padding
- * …_GRAD                 d_y x indices?                  d_x
- * ADAPTIVE_AVG_POOL2D    x                               y: its size is given
- * ADAPTIVE_AVG_POOL2D_GRAD  d_y                          d_x
- * MEMCPY                 x                               y = x; one of them may lie in host memory
- * FILL                   -                               y = scale              scale
- * SUBTRACT               a b                             out = a - b
- * ALL_REDUCE REDUCE_TO   x                               y                      communication
- * BROADCAST
- * REDUCE_SCATTER         x[ranks·N,…]                    y[N,…]                 communication
- * ALL_GATHER             x[N,…]                          y[ranks·N,…]           communication
- * ALL_TO_ALL             x[ranks·N,…]                    y[ranks·N,…]           communication
- * SEND                   x                               -                      communication
- * RECEIVE                -                               y: its size is given   communication
- * TREE_SUM               -                               -                      communication
- * DGC_SELECT             param grad u v                  -                      optimizer sampled
- * DGC_GATHER             -                               -                      communication
- * GRAD_NORM              grads                           norms[trained + 1], fp32
- * JOIN_NORMS             all[ranks·(trained + 1)]        norms[trained + 1]
- * CHECK_FINITE           grads                           flag[1], fp32
- * SGD MOMENTUM ADAM      param grad state… norms?        param state…           hyper-parameters
- * ADAMW LAMB LARS
- * DGC                    param grad u v                  param u v              the same, sampled
+ * Operands are by position; the head of operators.def lists them, and its rows the kinds. Here is
+ * what the list does not say.
  *
  * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
  * DGC_SELECT, DGC_GATHER, DGC: deep gradient compression (dgc.h). The first two run only in the
@@ -161,86 +83,9 @@ struct program_op;
 struct autodiff;
 struct fleet_error;
 
-/* X(KIND, name): OP_KIND is name_definition, which a file of ops/ exports. Print, plan and golden
- * tests use the name. */
-#define OP_KINDS(X)                                       \
-    X(EMBEDDING, embedding)                               \
-    X(EMBEDDING_GRAD, embedding_grad)                     \
-    X(LAYER_NORM, layer_norm)                             \
-    X(LAYER_NORM_GRAD, layer_norm_grad)                   \
-    X(RMS_NORM, rms_norm)                                 \
-    X(RMS_NORM_GRAD, rms_norm_grad)                       \
-    X(LINEAR, linear)                                     \
-    X(LINEAR_GRAD, linear_grad)                           \
-    X(MATMUL, matmul)                                     \
-    X(ATTENTION, attention)                               \
-    X(ATTENTION_GRAD, attention_grad)                     \
-    X(CROSS_ENTROPY, cross_entropy)                       \
-    X(CROSS_ENTROPY_GRAD, cross_entropy_grad)             \
-    X(CROSS_ENTROPY_SUMS, cross_entropy_sums)             \
-    X(ADD, add)                                           \
-    X(ADD_GRAD_B, add_grad_b)                             \
-    X(SCALE, scale)                                       \
-    X(GELU, gelu)                                         \
-    X(GELU_GRAD, gelu_grad)                               \
-    X(RELU, relu)                                         \
-    X(RELU_GRAD, relu_grad)                               \
-    X(SILU, silu)                                         \
-    X(SILU_GRAD, silu_grad)                               \
-    X(SWIGLU, swiglu)                                     \
-    X(SWIGLU_GRAD, swiglu_grad)                           \
-    X(ROPE, rope)                                         \
-    X(DROPOUT, dropout)                                   \
-    X(SOFTMAX, softmax)                                   \
-    X(SOFTMAX_GRAD, softmax_grad)                         \
-    X(CAST, cast)                                         \
-    X(RESHAPE, reshape)                                   \
-    X(TRANSPOSE, transpose)                               \
-    X(REDUCE, reduce)                                     \
-    X(REDUCE_GRAD, reduce_grad)                           \
-    X(CONCAT, concat)                                     \
-    X(SPLIT, split)                                       \
-    X(CONV2D, conv2d)                                     \
-    X(CONV2D_GRAD, conv2d_grad)                           \
-    X(BATCH_NORM, batch_norm)                             \
-    X(BATCH_NORM_GRAD, batch_norm_grad)                   \
-    X(BATCH_NORM_SUMS, batch_norm_sums)                   \
-    X(BATCH_NORM_GRAD_SUMS, batch_norm_grad_sums)         \
-    X(MAX_POOL2D, max_pool2d)                             \
-    X(MAX_POOL2D_GRAD, max_pool2d_grad)                   \
-    X(AVG_POOL2D, avg_pool2d)                             \
-    X(AVG_POOL2D_GRAD, avg_pool2d_grad)                   \
-    X(ADAPTIVE_AVG_POOL2D, adaptive_avg_pool2d)           \
-    X(ADAPTIVE_AVG_POOL2D_GRAD, adaptive_avg_pool2d_grad) \
-    X(MEMCPY, memcpy)                                     \
-    X(FILL, fill)                                         \
-    X(SUBTRACT, subtract)                                 \
-    X(ALL_REDUCE, all_reduce)                             \
-    X(REDUCE_TO, reduce_to)                               \
-    X(REDUCE_SCATTER, reduce_scatter)                     \
-    X(ALL_GATHER, all_gather)                             \
-    X(BROADCAST, broadcast)                               \
-    X(ALL_TO_ALL, all_to_all)                             \
-    X(SEND, send)                                         \
-    X(RECEIVE, receive)                                   \
-    X(TREE_SUM, tree_sum)                                 \
-    X(DGC_SELECT, dgc_select)                             \
-    X(DGC_GATHER, dgc_gather)                             \
-    X(GRAD_NORM, grad_norm)                               \
-    X(JOIN_NORMS, join_norms)                             \
-    X(CHECK_FINITE, check_finite)                         \
-    X(SGD, sgd)                                           \
-    X(MOMENTUM, momentum)                                 \
-    X(ADAM, adam)                                         \
-    X(ADAMW, adamw)                                       \
-    X(LAMB, lamb)                                         \
-    X(LARS, lars)                                         \
-    X(DGC, dgc)
-
 enum op_kind {
-#define OP_KIND_ENUM(kind, name) OP_##kind,
-    OP_KINDS(OP_KIND_ENUM)
-#undef OP_KIND_ENUM
+#define OP(kind, name, kernel, axes, class) OP_##kind,
+#include "libfleet/program/operators.def"
     OP_KIND_COUNT
 };
 
@@ -371,7 +216,11 @@ struct op_definition {
     /* Output 0 may be written over input 0 (elementwise). */
     bool in_place;
 
-    bool is_communication, is_optimizer;
+    bool is_communication;
+
+    bool is_optimizer;
+    int states;               /* optimizers: tensors of state beside the parameter */
+    double flops_per_element; /* optimizers: operations for one element of the parameter */
 };
 
 /* The definition of a kind; never NULL for a kind of the table. */

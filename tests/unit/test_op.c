@@ -390,9 +390,8 @@ static void test_op__refuses_what_does_not_fit(void **state)
 static void test_op__every_kind_has_a_definition_of_its_name(void **state)
 {
     static const char *const names[] = {
-#define NAME(kind, text) #text,
-        OP_KINDS(NAME)
-#undef NAME
+#define OP(kind, name, kernel, axes, class) #name,
+#include "libfleet/program/operators.def"
     };
     bool tested[OP_KIND_COUNT] = {false};
 

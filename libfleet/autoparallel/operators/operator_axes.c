@@ -13,67 +13,14 @@ int operator_axes_add(struct operator_axes *axes, int64_t size)
 
 /* ---- the kinds ------------------------------------------------------------------------------- */
 
-#define KIND(KIND, form, class) [OP_##KIND] = {operator_form_##form, OPERATOR_##class}
+#define operator_form_none NULL
 
-/* A kind without a row is OPERATOR_ALONE: communication, what is made for it, and what reads the
- * flat spaces. */
 static const struct {
     void (*build)(struct operator_build *b);
     enum operator_class class;
 } kinds[OP_KIND_COUNT] = {
-    KIND(EMBEDDING, embedding, GENERAL),
-    KIND(EMBEDDING_GRAD, embedding, GENERAL),
-    KIND(LAYER_NORM, norm, GENERAL),
-    KIND(LAYER_NORM_GRAD, norm, GENERAL),
-    KIND(RMS_NORM, norm, GENERAL),
-    KIND(RMS_NORM_GRAD, norm, GENERAL),
-    KIND(LINEAR, linear, GENERAL),
-    KIND(LINEAR_GRAD, linear, GENERAL),
-    KIND(MATMUL, matmul, GENERAL),
-    KIND(ATTENTION, attention, GENERAL),
-    KIND(ATTENTION_GRAD, attention, GENERAL),
-    KIND(CROSS_ENTROPY, cross_entropy, BATCH),
-    KIND(CROSS_ENTROPY_GRAD, cross_entropy, BATCH),
-    KIND(ADD, elementwise, GENERAL),
-    KIND(ADD_GRAD_B, elementwise, REDUCE),
-    KIND(SCALE, elementwise, GENERAL),
-    KIND(GELU, elementwise, GENERAL),
-    KIND(GELU_GRAD, elementwise, GENERAL),
-    KIND(RELU, elementwise, GENERAL),
-    KIND(RELU_GRAD, elementwise, GENERAL),
-    KIND(SILU, elementwise, GENERAL),
-    KIND(SILU_GRAD, elementwise, GENERAL),
-    KIND(SWIGLU, elementwise, GENERAL),
-    KIND(SWIGLU_GRAD, elementwise, GENERAL),
-    KIND(ROPE, rope, GENERAL),
-    KIND(DROPOUT, elementwise, GENERAL),
-    KIND(SOFTMAX, leading, SOFTMAX),
-    KIND(SOFTMAX_GRAD, leading, SOFTMAX),
-    KIND(CAST, elementwise, GENERAL),
-    KIND(RESHAPE, reshape, GENERAL),
-    KIND(TRANSPOSE, transpose, GENERAL),
-    KIND(REDUCE, reduce, REDUCE),
-    KIND(REDUCE_GRAD, reduce, REDUCE),
-    KIND(CONCAT, packed, GENERAL),
-    KIND(SPLIT, packed, GENERAL),
-    KIND(CONV2D, conv2d, GENERAL),
-    KIND(CONV2D_GRAD, conv2d, GENERAL),
-    KIND(BATCH_NORM, images, GENERAL),
-    KIND(BATCH_NORM_GRAD, images, GENERAL),
-    KIND(MAX_POOL2D, images, GENERAL),
-    KIND(MAX_POOL2D_GRAD, images, GENERAL),
-    KIND(AVG_POOL2D, images, GENERAL),
-    KIND(AVG_POOL2D_GRAD, images, GENERAL),
-    KIND(ADAPTIVE_AVG_POOL2D, images, GENERAL),
-    KIND(ADAPTIVE_AVG_POOL2D_GRAD, images, GENERAL),
-    KIND(MEMCPY, elementwise, GENERAL),
-    KIND(FILL, elementwise, GENERAL),
-    KIND(SGD, elementwise, GENERAL),
-    KIND(MOMENTUM, elementwise, GENERAL),
-    KIND(ADAM, elementwise, GENERAL),
-    KIND(ADAMW, elementwise, GENERAL),
-    KIND(LAMB, elementwise, GENERAL),
-    KIND(LARS, elementwise, GENERAL),
+#define OP(kind, name, kernel, axes, class) [OP_##kind] = {operator_form_##axes, OPERATOR_##class},
+#include "libfleet/program/operators.def"
 };
 
 enum operator_class operator_axes_class(enum op_kind kind)

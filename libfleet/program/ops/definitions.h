@@ -2,13 +2,12 @@
 #ifndef LIBFLEET_PROGRAM_OPS_DEFINITIONS_H
 #define LIBFLEET_PROGRAM_OPS_DEFINITIONS_H
 
-/* The definitions that the files of this folder export, one for each row of OP_KINDS (op.h). op.c
+/* The definitions that the files of this folder export, one for each row of operators.def. op.c
  * puts them into one table. */
 
 #include "libfleet/program/op.h"
 
-#define OP_DEFINITION(kind, name) extern const struct op_definition name##_definition;
-OP_KINDS(OP_DEFINITION)
-#undef OP_DEFINITION
+#define OP(kind, name, kernel, axes, class) extern const struct op_definition name##_definition;
+#include "libfleet/program/operators.def"
 
 #endif

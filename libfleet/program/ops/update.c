@@ -10,8 +10,6 @@
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
 
-#define STATES_MAX 2
-
 /* The definition fixes the number of states by its number of outputs. */
 static int update_infer(struct program *program, const struct program_op *op,
                         struct fleet_error *err)
@@ -51,29 +49,28 @@ static int update_infer(struct program *program, const struct program_op *op,
 static void update_cost(const struct program *program, const struct program_op *op,
                         struct op_cost *out)
 {
-    static const double flops[OP_KIND_COUNT] = {[OP_SGD] = 2,    [OP_MOMENTUM] = 4, [OP_ADAM] = 12,
-                                                [OP_ADAMW] = 14, [OP_LAMB] = 20,    [OP_LARS] = 10};
-
-    out->flops = flops[op->kind] * operand_in_elements(program, op, 0);
+    out->flops = op_definition(op->kind)->flops_per_element * operand_in_elements(program, op, 0);
     /* LAMB's and LARS' norms: a sum for every 4096 elements, of p and of u or g. */
     if (op->kind == OP_LAMB || op->kind == OP_LARS)
         out->scratch_bytes =
             ((size_t)operand_in_elements(program, op, 0) / 4096 + 1) * 2 * sizeof(double);
 }
 
-#define UPDATE(id, states)                                                    \
-    const struct op_definition id##_definition = {.name = #id,                \
-                                                  .input_min = 2 + (states),  \
-                                                  .input_max = 3 + (states),  \
-                                                  .output_min = 1 + (states), \
-                                                  .output_max = 1 + (states), \
-                                                  .infer = update_infer,      \
-                                                  .is_optimizer = true,       \
+#define UPDATE(id, state_count, flops)                                             \
+    const struct op_definition id##_definition = {.name = #id,                     \
+                                                  .input_min = 2 + (state_count),  \
+                                                  .input_max = 3 + (state_count),  \
+                                                  .output_min = 1 + (state_count), \
+                                                  .output_max = 1 + (state_count), \
+                                                  .infer = update_infer,           \
+                                                  .is_optimizer = true,            \
+                                                  .states = (state_count),         \
+                                                  .flops_per_element = (flops),    \
                                                   .cost = update_cost}
 
-UPDATE(sgd, 0);
-UPDATE(momentum, 1);
-UPDATE(adam, STATES_MAX);
-UPDATE(adamw, STATES_MAX);
-UPDATE(lamb, STATES_MAX);
-UPDATE(lars, 1);
+UPDATE(sgd, 0, 2);
+UPDATE(momentum, 1, 4);
+UPDATE(adam, 2, 12);
+UPDATE(adamw, 2, 14);
+UPDATE(lamb, 2, 20);
+UPDATE(lars, 1, 10);

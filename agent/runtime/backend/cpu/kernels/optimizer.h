@@ -288,13 +288,12 @@ static void optimizer_set_rate(const struct kernel_call *call, struct optimizer 
 static int optimizer_kernel(struct backend *backend, const struct kernel_call *call,
                             struct fleet_error *err)
 {
-    static const int states_of[OP_KIND_COUNT] = {
-        [OP_MOMENTUM] = 1, [OP_ADAM] = 2, [OP_ADAMW] = 2, [OP_LAMB] = 2, [OP_LARS] = 1};
     enum op_kind kind = call->op->kind;
+    int states = op_definition(kind)->states;
     struct optimizer o = {.kind = kind,
                           .param = call->out[0],
-                          .state0 = states_of[kind] > 0 ? call->out[1] : NULL,
-                          .state1 = states_of[kind] > 1 ? call->out[2] : NULL,
+                          .state0 = states > 0 ? call->out[1] : NULL,
+                          .state1 = states > 1 ? call->out[2] : NULL,
                           .gradient = call->in[1],
                           .count = program_var_elements(kernel_out(call, 0)),
                           .gradient_scale = (float)call->scalars->gradient_scale,
@@ -304,7 +303,7 @@ static int optimizer_kernel(struct backend *backend, const struct kernel_call *c
                           .nesterov = call->op->attributes.optimizer.nesterov};
 
     (void)err;
-    optimizer_set_clip(call, &o, 2 + states_of[kind]);
+    optimizer_set_clip(call, &o, 2 + states);
     optimizer_set_decay(call, &o);
     optimizer_set_rate(call, &o);
     if (o.count > 0 && (kind == OP_LAMB || kind == OP_LARS))
