@@ -3,7 +3,7 @@
 /*
  * The order of decisions: is the job being deleted, is it over, may it run, has it just ended, is
  * it suspended, and then: which pods and which hub does it need? Each answer is a policy in its own
- * file.
+ * file; policies.def lists them in order.
  */
 #include "controller/fleetjob/reconcile.h"
 
@@ -19,6 +19,7 @@
 #include "controller/fleetjob/status_restarts.h"
 #include "controller/fleetjob/status_words.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/memory.h"
@@ -218,6 +219,27 @@ static void report_gone(struct pass *pass)
     }
 }
 
+enum policy_stage {
+    POLICY_OUTCOME,
+    POLICY_RUN,
+    POLICY_OVER
+};
+
+static void apply_policies(struct pass *pass, enum policy_stage stage)
+{
+    static const struct {
+        enum policy_stage stage;
+        void (*apply)(struct pass *pass);
+    } policies[] = {
+#define POLICY(stage, name) {POLICY_##stage, name##_apply},
+#include "controller/fleetjob/policies.def"
+    };
+
+    for (size_t i = 0; i < FLEET_COUNT(policies); i++)
+        if (policies[i].stage == stage)
+            policies[i].apply(pass);
+}
+
 /* Terminal (1): the members get `done`, the pods are cleaned up, and the TTL runs. */
 static void finish(struct pass *pass)
 {
@@ -228,8 +250,7 @@ static void finish(struct pass *pass)
                                          .has_succeeded = has_succeeded,
                                          .reason = has_succeeded ? WELLKNOWN_CONDITION_SUCCEEDED
                                                                  : WELLKNOWN_CONDITION_FAILED};
-    clean_pod_policy_apply(pass);
-    ttl_after_finished_apply(pass);
+    apply_policies(pass, POLICY_OVER);
 }
 
 /* The spec became invalid while the job runs: the job continues with its last valid spec. */
@@ -249,10 +270,7 @@ static void decide(struct pass *pass)
     if (!status_is_terminal(pass->status)) {
         is_accepted = acceptance_check(pass);
         status_observe(pass);
-        success_policy_apply(pass);
-        failure_policy_apply(pass);
-        restart_policy_apply(pass);
-        deadline_apply(pass);
+        apply_policies(pass, POLICY_OUTCOME);
     }
     if (status_is_terminal(pass->status)) {
         status_observe_end(pass);
@@ -265,9 +283,7 @@ static void decide(struct pass *pass)
     }
     if (suspend_apply(pass))
         return;
-    elastic_policy_apply(pass);
-    workers_apply(pass);
-    rank_order_apply(pass);
+    apply_policies(pass, POLICY_RUN);
 }
 
 /*
