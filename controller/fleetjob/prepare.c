@@ -61,7 +61,8 @@ bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms)
 
 /* ---- the pods -------------------------------------------------------------------------------- */
 
-#define POD_ERROR_MS 60000.0 /* then pods are tried again: admission may accept them now */
+#define TRIED_WAIT_MS 50.0    /* while another job's dry run of the same pod is under way */
+#define POD_ERROR_MS  60000.0 /* then pods are tried again: admission may accept them now */
 
 void prepare_refuse_pods(struct reconciler_job *job)
 {
@@ -69,22 +70,22 @@ void prepare_refuse_pods(struct reconciler_job *job)
     job->pod_errors_until_ms = kube_now_ms(job->reconciler->io) + POD_ERROR_MS;
 }
 
-static void note_tried(const struct reconciler_pass *pass)
+static void note_tried(const struct reconciler_pass *pass, enum tried_pods_answer answer)
 {
     struct reconciler *r = pass->job->reconciler;
     uint8_t digest[FLEET_SHA256_SIZE];
 
     apply_digest_pod(pass, digest);
-    tried_pods_add(&r->tried_pods, digest, kube_now_ms(r->io));
+    tried_pods_set(&r->tried_pods, digest, answer, kube_now_ms(r->io));
 }
 
-static bool is_tried(const struct reconciler_pass *pass)
+static enum tried_pods_answer tried(const struct reconciler_pass *pass)
 {
     const struct reconciler *r = pass->job->reconciler;
     uint8_t digest[FLEET_SHA256_SIZE];
 
     apply_digest_pod(pass, digest);
-    return tried_pods_have(&r->tried_pods, digest, kube_now_ms(r->io));
+    return tried_pods_get(&r->tried_pods, digest, kube_now_ms(r->io));
 }
 
 static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
@@ -93,14 +94,13 @@ static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
     struct reconciler_job *job = r->pass->job;
 
     (void)object;
+    note_tried(r->pass, err ? TRIED_PODS_UNKNOWN : TRIED_PODS_VALID);
     if (err && kube_is_invalid(err)) {
         pod_errors_explain(&r->pass->observation.job, r->body, err, &job->pod_errors);
         prepare_refuse_pods(job);
         reconciler_finish(r, NULL);
         return;
     }
-    if (!err)
-        note_tried(r->pass);
     reconciler_finish(r, err && kube_is_retryable(err) ? err : NULL);
 }
 
@@ -113,7 +113,6 @@ static void try_pod(struct reconciler_pass *pass)
                                         .field_manager = WELLKNOWN_FIELD_MANAGER,
                                         .dry_run = true,
                                         .field_validation = "Strict"};
-
     (void)reconciler_send(pass, &request, apply_build_pod(pass, 0, 0), NULL, on_pod_tried);
 }
 
@@ -157,6 +156,8 @@ static void ask_for_gangs(struct reconciler_pass *pass)
  */
 static void finish(struct reconciler_pass *pass)
 {
+    if (pass->has_failed && tried(pass) == TRIED_PODS_ASKED)
+        note_tried(pass, TRIED_PODS_UNKNOWN); /* it did not come to that: another job may ask */
     if (pass->has_failed && kube_is_unreachable(&pass->err)) {
         reconciler_end(pass);
         return;
@@ -174,7 +175,7 @@ static void finish(struct reconciler_pass *pass)
 static void try_pods(struct reconciler_pass *pass)
 {
     pass->next = NULL;
-    if (!pass->has_failed && pass->job->pod_errors.count == 0 && !is_tried(pass))
+    if (!pass->has_failed && pass->job->pod_errors.count == 0 && tried(pass) != TRIED_PODS_VALID)
         try_pod(pass);
     reconciler_then(pass, finish);
 }
@@ -208,6 +209,17 @@ void prepare_run(struct reconciler_pass *pass)
     if (pass->is_repair) { /* some of the objects were deleted */
         job_objects_make(pass, pass->objects);
         reconciler_then(pass, finish);
+        return;
+    }
+    switch (tried(pass)) {
+    case TRIED_PODS_VALID:
+        break;
+    case TRIED_PODS_UNKNOWN:
+        note_tried(pass, TRIED_PODS_ASKED); /* this pass will ask, in try_pods() */
+        break;
+    case TRIED_PODS_ASKED: /* by another job: its answer serves this one, too */
+        pass->requeue_after_ms = TRIED_WAIT_MS;
+        reconciler_end(pass);
         return;
     }
     fleet_errors_release(&pass->job->pod_errors);

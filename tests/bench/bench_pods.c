@@ -32,12 +32,14 @@
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
 
-#define NAMESPACE   "default"
-#define NAME        "bench"
-#define SELECTOR    "bench=pods"
-#define IMAGE       "fleet.local/bench:1" /* it is never pulled */
-#define LIMIT_MS    300000.0
-#define SERVERS_MAX 8
+#define NAMESPACE    "default"
+#define NAME         "bench"
+#define SELECTOR     "bench=pods"
+#define IMAGE        "fleet.local/bench:1" /* it is never pulled */
+#define LIMIT_MS     300000.0
+#define SERVERS_MAX  8
+#define IDLE_SECONDS 0.25 /* processor seconds that idle servers use in a second */
+#define IDLE_LIMIT_S 60
 #define TEMPLATE                                                                             \
     "{\"metadata\":{\"labels\":{\"bench\":\"pods\"}},\"spec\":{\"restartPolicy\":\"Never\"," \
     "\"containers\":[{\"name\":\"%s\",\"image\":\"" IMAGE "\",\"command\":[\"train\"],"      \
@@ -144,14 +146,42 @@ static void find_servers(struct bench *b)
         struct server *server = &b->servers[b->server_count];
         if (sscanf(text, " %23[^= ]=%d%n", server->name, &server->pid, &used) != 2)
             break;
-        server->begin_s = processor_seconds(server->pid);
     }
+}
+
+static void begin_servers(struct bench *b)
+{
+    for (size_t i = 0; i < b->server_count; i++)
+        b->servers[i].begin_s = processor_seconds(b->servers[i].pid);
 }
 
 static void note_servers(struct bench *b)
 {
     for (size_t i = 0; i < b->server_count; i++)
         b->servers[i].used_s = processor_seconds(b->servers[i].pid) - b->servers[i].begin_s;
+}
+
+static double all_servers_seconds(const struct bench *b)
+{
+    double seconds = 0;
+
+    for (size_t i = 0; i < b->server_count; i++)
+        seconds += processor_seconds(b->servers[i].pid);
+    return seconds;
+}
+
+/* Waits until the servers have cleaned up after the maker before: this one would pay for it. */
+static void wait_until_idle(const struct bench *b)
+{
+    int idle = 0;
+
+    for (int second = 0; second < IDLE_LIMIT_S && idle < 2; second++) {
+        double before = all_servers_seconds(b);
+        (void)sleep(1);
+        idle = all_servers_seconds(b) - before < IDLE_SECONDS ? idle + 1 : 0;
+    }
+    if (idle < 2)
+        (void)fprintf(stderr, "bench_pods: the servers were still busy after %d s\n", IDLE_LIMIT_S);
 }
 
 /* The manifest of a job; the caller frees it. */
@@ -353,7 +383,7 @@ static void on_list(void *user, const cJSON *list, const struct fleet_error *err
     if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(list, "items")) > 0)
         give_up("there are pods of an earlier run", NULL);
     note_version(b, list);
-    find_servers(b);
+    begin_servers(b);
     watch(b);
     if (b->maker->manifest)
         run_jobs(b);
@@ -407,6 +437,8 @@ int main(int argc, char **argv)
         puts("needs a cluster: make bench-cluster");
         return 0;
     }
+    find_servers(&b);
+    wait_until_idle(&b);
     fleet_strbuf_appendf(&text, TEMPLATE, b.maker->container);
     b.template_ = text.text;
     (void)uv_loop_init(&b.loop);

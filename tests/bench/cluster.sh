@@ -6,8 +6,9 @@
 #
 # Kubernetes with KWOK's nodes (e2e/cluster) is brought up, measured and taken down. First without a
 # scheduler, so that nothing but making pods takes time; then with it, until all run. The rivals
-# have no limit on their requests. All controllers have tokens of service accounts, as they have in
-# pods, and ours has the rights of its chart:
+# have no limit on their requests. Before each measurement the servers clean up after the one before
+# it (bench_pods waits until they are idle). All controllers have tokens of service accounts, as
+# they have in pods, and ours has the rights of its chart:
 #   loop         POSTs the same finished bodies, as many at once as the controller
 #   job          an Indexed Job of Kubernetes' own controller manager; other operators use it
 #   pytorchjob   Kubeflow's training operator, built from its Go module (minutes, the first time)

@@ -140,7 +140,7 @@ test_reconciler_many__no_more_pods_are_made_for_a_job_that_was_changed_meanwhile
     stop(&w);
 }
 
-static void make_job_called(struct world *w, const char *name, const char *container)
+static void post_job_called(struct world *w, const char *name, const char *container)
 {
     char text[512];
 
@@ -151,6 +151,11 @@ static void make_job_called(struct world *w, const char *name, const char *conta
                    "\"image\":\"runtime:1\",\"command\":[\"train\"]}]}}}}}",
                    name, container);
     assert_int_equal(fake_apiserver_do(w->server, "POST", JOBS, text), 201);
+}
+
+static void make_job_called(struct world *w, const char *name, const char *container)
+{
+    post_job_called(w, name, container);
     fake_io_run(w->io, 2000);
 }
 
@@ -173,6 +178,29 @@ static void test_reconciler_many__jobs_that_say_the_same_share_a_dry_run(void **
     assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 3);
     assert_int_equal(fake_apiserver_count(w.server, PODS), 5);
     stop(&w);
+}
+
+static void test_reconciler_many__jobs_that_come_together_share_a_dry_run(void **state)
+{
+    static const char *const names[] = {"a", "b", "c", "train"};
+
+    (void)state;
+    for (int failures = 0; failures < 2; failures++) {
+        struct world w;
+
+        start(&w, 1);
+        if (failures > 0)
+            fake_apiserver_fail(w.server, &(struct fake_failure){.method = "POST",
+                                                                 .path = "dryRun=All",
+                                                                 .count = failures,
+                                                                 .status = 422});
+        for (size_t i = 0; i < FLEET_COUNT(names); i++)
+            post_job_called(&w, names[i], "");
+        fake_io_run(w.io, 2000);
+        assert_int_equal(fake_apiserver_count(w.server, PODS), 4 - failures);
+        assert_int_equal(fake_apiserver_requests(w.server, "dryRun=All"), 1 + failures);
+        stop(&w);
+    }
 }
 
 static void test_reconciler_many__a_template_that_was_refused_is_tried_again(void **state)
@@ -202,6 +230,7 @@ int main(void)
         cmocka_unit_test(
             test_reconciler_many__no_more_pods_are_made_for_a_job_that_was_changed_meanwhile),
         cmocka_unit_test(test_reconciler_many__jobs_that_say_the_same_share_a_dry_run),
+        cmocka_unit_test(test_reconciler_many__jobs_that_come_together_share_a_dry_run),
         cmocka_unit_test(test_reconciler_many__a_template_that_was_refused_is_tried_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
