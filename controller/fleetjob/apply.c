@@ -3,6 +3,10 @@
 /*
  * Carries out actions as requests and commands. Writes the status first. Only if that succeeds, it
  * emits events, instructs the hub and makes or deletes pods.
+ *
+ * The cache of a new leader may be old: its watch may have broken without an error. A status write
+ * that rests on an old state is refused. If a first decision writes nothing, the leader reads the
+ * job before it makes or deletes a pod or hosts a hub: the job may be deleted, over or resized.
  */
 #include "controller/fleetjob/apply.h"
 
@@ -104,7 +108,7 @@ static void look_first(struct reconciler_pass *pass)
     reconciler_then(pass, reconciler_end);
 }
 
-static void take_effect(struct reconciler_pass *pass)
+static void act(struct reconciler_pass *pass)
 {
     const struct actions *actions = &pass->actions;
 
@@ -116,6 +120,7 @@ static void take_effect(struct reconciler_pass *pass)
         reconciler_end(pass);
         return;
     }
+    pass->job->has_decided = true;
     reconciler_requeue(pass, (double)actions->requeue_after_ms);
     pod_events_ask(pass);
     command_hub(pass);
@@ -129,6 +134,54 @@ static void take_effect(struct reconciler_pass *pass)
     if (actions->delete_job)
         delete_job(pass);
     reconciler_then(pass, settle);
+}
+
+static bool has_effect(const struct reconciler_pass *pass)
+{
+    const struct actions *actions = &pass->actions;
+
+    return actions->create_count > 0 || actions->delete_count > 0 || actions->look_count > 0 ||
+           (actions->hub.is_wanted && !hub_host_hub(pass->job->host));
+}
+
+static void on_job_read(struct reconciler_request *r, const cJSON *object,
+                        const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = r->pass;
+    const struct fleetjob_metadata *known = &pass->observation.job.metadata;
+    const char *uid = "", *version = "";
+
+    (void)fleet_json_opt_string(object, "metadata.uid", &uid, NULL);
+    (void)fleet_json_opt_string(object, "metadata.resourceVersion", &version, NULL);
+    pass->job->is_confirmed =
+        !err && strcmp(uid, known->uid) == 0 && strcmp(version, known->resource_version) == 0;
+    reconciler_finish(r, err && kube_is_not_found(err) ? NULL : err);
+}
+
+static void after_reading(struct reconciler_pass *pass)
+{
+    if (pass->job->is_confirmed) {
+        act(pass);
+        return;
+    }
+    reconciler_requeue(pass, CONFLICT_MS); /* decided on a stale state: begin another pass */
+    reconciler_end(pass);
+}
+
+static void take_effect(struct reconciler_pass *pass)
+{
+    struct kube_rest_request get = {.verb = KUBE_GET,
+                                    .resource = &projection_fleetjobs,
+                                    .namespace_ = pass->job->namespace_,
+                                    .name = pass->job->name,
+                                    .only_metadata = true};
+
+    if (pass->job->is_confirmed || !has_effect(pass)) {
+        act(pass);
+        return;
+    }
+    (void)reconciler_send(pass, &get, NULL, NULL, on_job_read);
+    reconciler_then(pass, after_reading);
 }
 
 /* Restarts that this write has added to the history. */
@@ -162,6 +215,7 @@ static void on_written(void *user, const struct fleet_error *err)
         reconciler_end(pass);
         return;
     }
+    pass->job->is_confirmed = true;
     count_restarts(pass);
     for (size_t i = 0; i < pass->actions.event_count; i++)
         reconciler_event(pass, pass->actions.events[i].is_warning, pass->actions.events[i].reason,

@@ -227,6 +227,7 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     out->observed.job = &out->job;
     out->observed.errors = &out->errors;
     out->observed.warnings = &out->warnings;
+    out->observed.is_first = input->is_first;
     out->observed.refusal = input->refusal;
     out->observed.refusal_kind = input->refusal_kind;
     out->observed.refused = input->refused;

@@ -41,6 +41,7 @@ struct observe_input { /* all borrowed */
     const struct hub_view *hub;
     const char *const *gone_uids; /* [gone_count] */
     size_t gone_count;
+    bool is_first;                        /* as in struct observed */
     const struct observed_attempt *taken; /* [taken_count] */
     size_t taken_count;
     const struct fleet_errors

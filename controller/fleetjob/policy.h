@@ -32,5 +32,8 @@ int restart_policy_in_a_row(const struct pass *pass);
  * function is for an index whose last pod failed, the second for one whose pods vanish. */
 int64_t restart_policy_next_start(const struct pass *pass, const struct observed_pod *last);
 int64_t restart_policy_after_vanished(const struct pass *pass, int index);
+/* Ask for pods that the status counts as living and that were not seen: they may have lost the
+ * label that the watch selects. */
+void workers_look_for_missing(struct pass *pass);
 
 #endif

@@ -267,6 +267,7 @@ static void decide(struct pass *pass)
         return;
     report_departures(pass);
     report_gone(pass);
+    workers_look_for_missing(pass);
     if (!status_is_terminal(pass->status)) {
         is_accepted = acceptance_check(pass);
         status_observe(pass);
@@ -301,6 +302,8 @@ static void wait_for_looks(struct pass *pass)
     fleetjob_status_release(&out->status);
     fleetjob_status_copy(pass->before, &out->status);
     status_close_lost_restart(pass);
+    if (out->hub.is_over && !status_is_terminal(pass->before)) /* its members hear of it later */
+        out->hub = (struct action_hub){.is_wanted = pass->in->hub.is_hosted};
 }
 
 void reconcile(const struct observed *observed, struct actions *out)

@@ -79,6 +79,9 @@ struct observed {
     size_t pod_count;
     /* other pods do not exist: the list does not come from a cache, which may be stale */
     bool has_all_pods;
+    /* this process has decided nothing about the job yet: pods may have lost the label that its
+     * cache selects before it could see that */
+    bool is_first;
     const char *const *gone_uids; /* [gone_count] pods whose object has vanished */
     size_t gone_count;
     const struct observed_attempt

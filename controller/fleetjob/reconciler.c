@@ -81,6 +81,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .hub = hub_host_view(job->host),
                                   .gone_uids = (const char *const *)job->gone_uids,
                                   .gone_count = job->gone_count,
+                                  .is_first = !job->has_decided,
                                   .taken = job->taken,
                                   .taken_count = job->taken_count,
                                   .pod_errors = error_ms > 0 ? &job->pod_errors : NULL,

@@ -238,6 +238,21 @@ static bool has_untold_restart(const cJSON *object)
     return begun > reported;
 }
 
+static bool is_over(const cJSON *object)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, fleet_json_at(object, "status.conditions"))
+    {
+        const char *type = fleet_json_text_at(item, "type");
+        if ((strcmp(type, WELLKNOWN_CONDITION_SUCCEEDED) == 0 ||
+             strcmp(type, WELLKNOWN_CONDITION_FAILED) == 0) &&
+            strcmp(fleet_json_text_at(item, "status"), "True") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The job has changed meanwhile: decide with the current version. */
 static void on_read(void *user, const cJSON *object, const struct fleet_error *err)
 {
@@ -258,8 +273,9 @@ static void on_read(void *user, const cJSON *object, const struct fleet_error *e
         finish_record(w, STATUS_WRITER_FAILED); /* another job, or another hub (2) */
         return;
     }
-    if (there.epoch < w->record.epoch &&
-        (fleet_generation_compare(there, w->known) > 0 || has_untold_restart(object))) {
+    if (is_over(object) ||
+        (there.epoch < w->record.epoch &&
+         (fleet_generation_compare(there, w->known) > 0 || has_untold_restart(object)))) {
         await(w, version);
         finish_record(w, STATUS_WRITER_OUTDATED);
         return;

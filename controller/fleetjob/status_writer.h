@@ -10,7 +10,8 @@
  *      on an old state, or on a job of that name which is gone, is refused.
  *  (2) Records of the rendezvous only grow, and never over one of a newer epoch, or one that the
  *      hub which asks does not know: it was made from an old state, and does not know the later
- *      ones. Nor over the restart that another hub has begun, and that is not in the history yet.
+ *      ones. Nor over the restart that another hub has begun, and that is not in the history yet;
+ *      nor into the status of a job that is over.
  *  (3) status_writer_is_current() is false from a write until the cache has seen it.
  */
 

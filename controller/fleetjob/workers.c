@@ -11,6 +11,11 @@
  * If the status lists a pod and the cache does not have it, either the pod has vanished or the
  * cache is stale (the cache of a new leader may be older than the status). So the controller reads
  * the pod from the API server before it replaces it, unless it has seen the deletion.
+ *
+ * A pod whose label was taken off while no controller led is in no cache either. A job that is
+ * over, suspended or scaled down since then would never look for it, and it would train on. So if
+ * the status counts more living pods than the cache of a new leader has, the leader reads the
+ * missing ones before it decides anything else. Later it sees itself which pods go (pod_labels.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,12 +224,37 @@ static void note_start(struct pass *pass)
     pass->status->started_wall_ms = start;
 }
 
+static bool is_seen(const struct pass *pass, int index, int attempt)
+{
+    for (size_t i = 0; i < pass->in->pod_count; i++)
+        if (pass->in->pods[i].index == index && pass->in->pods[i].attempt >= attempt)
+            return true;
+    return false;
+}
+
+void workers_look_for_missing(struct pass *pass)
+{
+    const struct fleetjob_workers *before = &pass->before->workers;
+    int64_t end = before->desired < FLEETJOB_REPLICAS_MAX ? before->desired : FLEETJOB_REPLICAS_MAX;
+
+    if (!pass->in->is_first || !pass->before->has_workers || before->active <= pass->active)
+        return;
+    for (int index = 0; index < end; index++) {
+        int recorded = recorded_attempt(pass, index), attempt = recorded > 0 ? recorded : 0;
+        if (!is_seen(pass, index, attempt) && !is_refused(pass, index, attempt) &&
+            attempt > gone_attempt(pass, index) && attempt > taken_attempt(pass, index))
+            pass_look(pass, index, attempt);
+    }
+}
+
 void workers_apply(struct pass *pass)
 {
     FLEET_AUTO_FREE struct seat *seats = calloc((size_t)pass->desired + 1, sizeof(*seats));
     size_t deletes = 0;
 
     fleet_assert(seats);
+    if (pass->out->look_count > 0)
+        return;
     for (int index = 0; index < pass->desired; index++)
         seats[index].attempt = -1;
     for (size_t i = 0; i < pass->in->pod_count; i++) {

@@ -11,6 +11,7 @@
  *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason,
  *                              message, waiting, cause, memoryLimit, topology, node, created,
  *                              started, finished}]; uid is "uid-<index>-<attempt>"
+ *                   first    true: this process has decided nothing about the job yet
  *                   asksWhy  true: the API server is being asked why a pod does not start
  *                   refusal  what the API server said; refused [[index, attempt]]: the pods;
  *                   blocked  true: no pod can be made
@@ -313,6 +314,7 @@ static void read_refusal(struct scenario *s)
                                : cJSON_IsTrue(fleet_json_at(s->root, "overQuota"))
                                    ? KUBE_ERROR_QUOTA
                                    : KUBE_ERROR_FORBIDDEN;
+    s->observed.is_first = cJSON_IsTrue(fleet_json_at(s->root, "first"));
     s->observed.asks_why = cJSON_IsTrue(fleet_json_at(s->root, "asksWhy"));
     s->observed.is_blocked = cJSON_IsTrue(fleet_json_at(s->root, "blocked"));
 }

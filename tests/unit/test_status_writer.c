@@ -321,6 +321,26 @@ static void test_status_writer__records_nothing_over_a_newer_epoch(void **state)
     stop(&w);
 }
 
+/* The cache of the leader is old: another one has written the end. */
+static void test_status_writer__records_nothing_in_a_job_that_is_over(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w);
+    touch(&w, "{\"status\":{\"rendezvous\":{\"epoch\":1,\"generation\":1},\"conditions\":["
+              "{\"type\":\"Running\",\"status\":\"False\"},"
+              "{\"type\":\"Succeeded\",\"status\":\"True\"}]}}");
+    w.known = (struct fleet_generation){1, 1};
+    record(&w, 2, 2);
+    fake_io_run(w.io, 1000);
+    assert_int_equal(w.outdated, 1);
+    assert_int_equal(w.recorded, 0);
+    assert_int_equal(number_at(&w, "status.rendezvous.epoch"), 1);
+    assert_false(is_current(&w)); /* until the cache has it */
+    stop(&w);
+}
+
 static void test_status_writer__a_newer_record_needs_no_write(void **state)
 {
     struct world w;
@@ -394,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_status_writer__records_nothing_over_what_the_hub_does_not_know),
         cmocka_unit_test(test_status_writer__records_nothing_over_an_unreported_restart),
         cmocka_unit_test(test_status_writer__records_nothing_over_a_newer_epoch),
+        cmocka_unit_test(test_status_writer__records_nothing_in_a_job_that_is_over),
         cmocka_unit_test(test_status_writer__a_newer_record_needs_no_write),
         cmocka_unit_test(test_status_writer__records_nothing_of_another_job),
         cmocka_unit_test(test_status_writer__a_record_waits_for_the_write_before_it),
