@@ -223,19 +223,27 @@ static void on_written(void *user, const struct fleet_error *err)
     take_effect(pass);
 }
 
-/* Important changes are written at once; progress and counts at intervals. */
+/* Important changes are written at once, the others at intervals. */
 static bool may_write(struct reconciler_pass *pass)
 {
     struct reconciler_job *job = pass->job;
-    const struct actions *actions = &pass->actions;
     double now_ms = kube_now_ms(job->reconciler->io), wait_ms = 0;
 
-    if (!actions->is_status_changed && !actions->is_counts_changed && !actions->is_progress_changed)
+    switch (pass->actions.write) {
+    case ACTION_WRITE_NOTHING:
         return false;
-    if (!actions->is_status_changed && actions->is_counts_changed)
-        wait_ms = status_pace_counts(&job->pace, now_ms);
-    else if (!actions->is_status_changed)
+    case ACTION_WRITE_PROGRESS:
         wait_ms = status_pace_progress(&job->reconciler->pace, &job->pace, now_ms);
+        break;
+    case ACTION_WRITE_COUNTS:
+        wait_ms = status_pace_after(&job->pace, STATUS_PACE_COUNTS_MS, now_ms);
+        break;
+    case ACTION_WRITE_START:
+        wait_ms = status_pace_after(&job->pace, STATUS_PACE_START_MS, now_ms);
+        break;
+    case ACTION_WRITE_NOW:
+        break;
+    }
     if (wait_ms > 0)
         reconciler_requeue(pass, wait_ms);
     return wait_ms <= 0;

@@ -270,7 +270,7 @@ void observe_release(struct observation *observation)
 static void change_text(char **text, const char *value, struct actions *actions)
 {
     fleet_set_text(text, value);
-    actions->is_status_changed = true;
+    actions->write = ACTION_WRITE_NOW;
 }
 
 /* The images are frozen at the first start. A suspended job may get other images as soon as its
@@ -341,5 +341,5 @@ void observe_complete(const struct observation *o, struct actions *actions)
     cJSON_Delete(actions->status.plan);
     actions->status.plan = fleet_json_copy(o->plan->json);
     fleet_assert(actions->status.plan);
-    actions->is_status_changed = true;
+    actions->write = ACTION_WRITE_NOW;
 }

@@ -83,7 +83,7 @@ void observe_forget_borrowed(struct observation *observation);
 /* Free what it holds and zero it; what it borrowed stays. */
 void observe_release(struct observation *observation);
 
-/* Put plan and frozen images into the new status; `is_status_changed` becomes true if they
+/* Put plan and frozen images into the new status; `write` becomes ACTION_WRITE_NOW if they
  * differ. */
 void observe_complete(const struct observation *observation, struct actions *actions);
 

@@ -140,6 +140,16 @@ struct action_hub {
     const char *reason; /* constant */
 };
 
+/* Why the status is to be written, the least urgent first; all but the last at intervals
+ * (status_pace.h). */
+enum action_write {
+    ACTION_WRITE_NOTHING,
+    ACTION_WRITE_PROGRESS, /* only progress has changed */
+    ACTION_WRITE_COUNTS,   /* only how many workers there are, and messages that say so */
+    ACTION_WRITE_START,    /* that, and how far the first pods have come: Scheduled, Running */
+    ACTION_WRITE_NOW,      /* more than that */
+};
+
 struct actions {
     /* Pods that the status knows, and that were not seen here: they may live, and the cache be
      * behind. As long as there are any, nothing is created, deleted or written but a restart that
@@ -163,9 +173,7 @@ struct actions {
     struct action_hub hub;
     bool delete_job; /* its time to live is over */
 
-    bool is_status_changed;   /* more has changed than below: write it now */
-    bool is_counts_changed;   /* only how many workers there are, and messages that say so: … */
-    bool is_progress_changed; /* only progress: … write it when it is time (status_pace.h) */
+    enum action_write write;
     struct fleetjob_status status; /* the whole new one */
 
     int64_t requeue_after_ms; /* look again then; -1 = nothing to wait for */

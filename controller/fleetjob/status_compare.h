@@ -6,8 +6,7 @@
 
 #include "controller/fleetjob/pass.h"
 
-/* In what before and after differ, into out->is_status_changed, is_counts_changed,
- * is_progress_changed. */
+/* In what before and after differ, into out->write. */
 void status_compare(struct pass *pass);
 
 #endif

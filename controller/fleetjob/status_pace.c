@@ -20,9 +20,9 @@ double status_pace_progress(struct status_pace *all, struct status_pace_job *job
     return 0;
 }
 
-double status_pace_counts(const struct status_pace_job *job, double now_ms)
+double status_pace_after(const struct status_pace_job *job, double pause_ms, double now_ms)
 {
-    double due_ms = job->written_ms > 0 ? job->written_ms + STATUS_PACE_COUNTS_MS : now_ms;
+    double due_ms = job->written_ms > 0 ? job->written_ms + pause_ms : now_ms;
 
     return now_ms < due_ms ? due_ms - now_ms : 0;
 }

@@ -7,11 +7,12 @@
  *
  *  (1) Progress alone: STATUS_PACE_PROGRESS_MS between two writes of a job, STATUS_PACE_EVERY_MS
  *      between two of all jobs together. A job that has to wait for the others gets a turn of its
- *      own
- *      and comes back then: a thousand jobs do not all ask again at each turn.
+ *      own and comes back then: a thousand jobs do not all ask again at each turn.
  *  (2) Counts alone (workers with a node, ready ones, …): STATUS_PACE_COUNTS_MS after the last
- *      write of the job, so that N pods that come up one by one cost no N writes. What they lead
- *      to, a condition that is met, is written at once.
+ *      write of the job, so that N pods that come up one by one cost no N writes.
+ *  (3) How far the first pods have come (all have a node, none trains yet): STATUS_PACE_START_MS
+ *      after the last write, which came before the pods. A small job has nodes by then, so its
+ *      start costs two writes.
  *
  * Pure; times are milliseconds of one clock that never goes back.
  */
@@ -19,6 +20,7 @@
 #define STATUS_PACE_PROGRESS_MS 15000.0
 #define STATUS_PACE_EVERY_MS    50.0
 #define STATUS_PACE_COUNTS_MS   5000.0
+#define STATUS_PACE_START_MS    500.0
 
 struct status_pace { /* of all jobs; begins as zero */
     double free_ms;  /* from then on there are turns that no job has */
@@ -35,8 +37,9 @@ double status_pace_progress(struct status_pace *all, struct status_pace_job *job
 /* Before then, status_pace_progress() will not let it write. */
 double status_pace_due_ms(const struct status_pace_job *job);
 
-/* The same for counts; the write is noted by status_pace_written(). */
-double status_pace_counts(const struct status_pace_job *job, double now_ms);
+/* How long a write waits that comes a pause after the job's last one; the write is noted by
+ * status_pace_written(). */
+double status_pace_after(const struct status_pace_job *job, double pause_ms, double now_ms);
 
 /* Its status is being written, whatever for. */
 void status_pace_written(struct status_pace_job *job, double now_ms);

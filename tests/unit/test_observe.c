@@ -275,10 +275,10 @@ static void test_observe__a_valid_job_is_planned(void **state)
     assert_int_equal(w.plan.world, 2);
     assert_int_equal(strlen(w.plan.digest), 64);
     observe_complete(&w.observation, &actions);
-    assert_true(actions.is_status_changed);
-    actions.is_status_changed = false;
+    assert_int_equal(actions.write, ACTION_WRITE_NOW);
+    actions.write = ACTION_WRITE_NOTHING;
     observe_complete(&w.observation, &actions);
-    assert_false(actions.is_status_changed); /* it stands there already */
+    assert_int_equal(actions.write, ACTION_WRITE_NOTHING); /* it stands there already */
     actions_release(&actions);
     release(&w);
 }
@@ -336,7 +336,7 @@ static void test_observe__a_bad_job_says_what_is_wrong(void **state)
     assert_int_equal(w.observation.errors.count, 1);
     assert_string_equal(w.observation.errors.items[0].path, "spec.strategy.shardding");
     observe_complete(&w.observation, &actions);
-    assert_false(actions.is_status_changed);
+    assert_int_equal(actions.write, ACTION_WRITE_NOTHING);
     release(&w);
 }
 

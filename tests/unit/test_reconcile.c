@@ -413,6 +413,7 @@ static cJSON *status_patch(const struct scenario *s, const struct actions *a)
 
 static cJSON *to_json(const struct scenario *s, const struct actions *a)
 {
+    static const char *const writes[] = {"no", "progress", "counts", "start", "status"};
     cJSON *json = cJSON_CreateObject(), *list;
 
     for (size_t i = 0; i < a->look_count; i++) {
@@ -451,11 +452,7 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
     cJSON_AddItemToObject(json, "hub",
                           hub_to_json(&a->hub, s->job.status.rendezvous.newest.counter > 0));
     cJSON_AddBoolToObject(json, "deleteJob", a->delete_job);
-    cJSON_AddStringToObject(json, "write",
-                            a->is_status_changed     ? "status"
-                            : a->is_counts_changed   ? "counts"
-                            : a->is_progress_changed ? "progress"
-                                                     : "no");
+    cJSON_AddStringToObject(json, "write", writes[a->write]);
     cJSON_AddNumberToObject(json, "requeueAfterMs", (double)a->requeue_after_ms);
     cJSON_AddItemToObject(json, "status", status_patch(s, a));
     return json;

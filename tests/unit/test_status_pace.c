@@ -67,10 +67,10 @@ static void test_status_pace__counts_wait_for_the_last_write(void **state)
     struct status_pace_job job = {0};
 
     (void)state;
-    assert_true(status_pace_counts(&job, 7) == 0);
+    assert_true(status_pace_after(&job, 100, 7) == 0);
     status_pace_written(&job, 7);
-    assert_true(status_pace_counts(&job, 8) == STATUS_PACE_COUNTS_MS - 1);
-    assert_true(status_pace_counts(&job, 7 + STATUS_PACE_COUNTS_MS) == 0);
+    assert_true(status_pace_after(&job, 100, 8) == 99);
+    assert_true(status_pace_after(&job, 100, 107) == 0);
 }
 
 int main(void)
