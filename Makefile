@@ -270,6 +270,11 @@ soak: ## HISTORIES (100000) of a whole cluster with faults, by seeds from FIRST 
 soak: $(OUT)/tests/sim/test_cluster
 	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$$(nproc) $<
 
+combinations: ## 500 random strategies, models and numbers of workers by seeds from FIRST (1)
+combinations: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_combinations
+	@COMBINATIONS=500 FIRST=$(FIRST) FLEET_BIN=$(abspath $(BIN)) \
+	    $(OUT)/tests/integration/test_combinations
+
 benches: $(PROGRAMS) $(BENCHES)
 bench: prerequisites-test ## the figures of docs/status.md, beside their rivals where installed
 	@$(MAKE) --no-print-directory benches
@@ -410,5 +415,5 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 .PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure \
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
-    benches bench-comm bench-cluster format check-format check-width check-prose \
+    combinations benches bench-comm bench-cluster format check-format check-width check-prose \
         check-tests check-docs lint pictures stats check-includes check-headers clean help

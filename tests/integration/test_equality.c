@@ -200,6 +200,38 @@ static void test_equality__nor_where_the_incomplete_update_is_cut_otherwise(void
                   "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 5}}\n", 4);
 }
 
+/* Of 11 micro-batches some of them have one, the others two. */
+static void test_equality__nor_on_six_and_eight_workers_that_divide_state(void **state)
+{
+    static const char *const strategies[] = {
+        "",
+        "  strategy: {sharding: true}\n",
+        "  strategy: {sharding: true, sharding_configs: {hybrid_dp: true, sharding_group_size: "
+        "2}}\n",
+    };
+    static const char *const workers[] = {"6", "8"};
+    struct job_run reference;
+    struct job job;
+
+    (void)state;
+    job_write(&job, 12, 22, 2, "", "");
+    run_job(&job, "1", NULL, NULL, &reference);
+    expect_success(&reference, 12);
+    job_remove(&job);
+    for (size_t i = 0; i < FLEET_COUNT(strategies); i++) {
+        job_write(&job, 12, 22, 2, strategies[i], "");
+        for (size_t j = 0; j < FLEET_COUNT(workers); j++) {
+            struct job_run run;
+            run_job(&job, workers[j], NULL, NULL, &run);
+            expect_success(&run, 12);
+            expect_equal(&run, &reference);
+            job_run_release(&run);
+        }
+        job_remove(&job);
+    }
+    job_run_release(&reference);
+}
+
 /* ---- kills ----------------------------------------------------------------------------------- */
 
 struct kills {
@@ -468,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_equality__nor_do_they_where_the_batch_does_not_divide),
         cmocka_unit_test(test_equality__nor_with_gradient_merge_and_an_incomplete_update),
         cmocka_unit_test(test_equality__nor_where_the_incomplete_update_is_cut_otherwise),
+        cmocka_unit_test(test_equality__nor_on_six_and_eight_workers_that_divide_state),
         cmocka_unit_test(test_equality__killed_trainers_leave_no_trace),
         cmocka_unit_test(test_equality__two_at_once_leave_no_trace),
         cmocka_unit_test(test_equality__the_first_worker_is_not_special),

@@ -23,13 +23,11 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
 #include "tests/support/job_run.h"
+#include "tests/support/noise_images.h"
 
-#define LIMIT_S     600.0
-#define IMAGES      40
-#define IMAGE_BYTES 3073
+#define LIMIT_S 600.0
 
 static char *images; /* folder with a CIFAR-10 file of noise */
 
@@ -346,19 +344,9 @@ static void test_equality_knobs__job(void **state)
 
 static int make_images(void **state)
 {
-    struct fleet_random_key key = fleet_random_key(1, "images", 0);
-    FLEET_AUTO_FREE float *noise = malloc((size_t)IMAGES * IMAGE_BYTES * sizeof(*noise));
-    FLEET_AUTO_FREE uint8_t *bytes = malloc((size_t)IMAGES * IMAGE_BYTES);
-    FLEET_AUTO_FREE char *file = NULL;
-
     (void)state;
-    images = job_run_folder();
-    file = fleet_file_join(images, "data_batch_1.bin");
-    fleet_random_normal(key, 0, (size_t)IMAGES * IMAGE_BYTES, 128.0f, 40.0f, noise);
-    for (int i = 0; i < IMAGES * IMAGE_BYTES; i++)
-        bytes[i] = (uint8_t)(i % IMAGE_BYTES == 0 ? i / IMAGE_BYTES % 10
-                                                  : fminf(fmaxf(noise[i], 0.0f), 255.0f));
-    return fleet_file_write(file, bytes, (size_t)IMAGES * IMAGE_BYTES, NULL);
+    images = noise_images_folder();
+    return 0;
 }
 
 static int remove_images(void **state)

@@ -57,6 +57,27 @@ static void test_sharding__the_buddy_has_what_one_lost_worker_had(void **state)
     }
 }
 
+/* The buddy of the last rank is the first one; some ranks have two micro-batches, others one. */
+static void test_sharding__so_it_has_on_six_and_eight_workers(void **state)
+{
+    static const struct {
+        const char *workers;
+        int member;
+    } rows[] = {{"6", 5}, {"8", 0}, {"8", 4}};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        struct run run;
+        struct story story;
+        start_small_job(&run, write_job("many", "", SHARDED), rows[i].workers, few_steps);
+        kill_after_step(&run, &rows[i].member, 1);
+        story = expect_same_weights(&run, few_steps);
+        assert_true(story.restarts >= 1);
+        assert_int_equal(story.lost_steps, 0);
+        release(&run);
+    }
+}
+
 /* Two groups: the other one has it, and there are no buddies. */
 static void test_sharding__the_other_group_has_what_one_lost_worker_had(void **state)
 {
@@ -201,6 +222,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sharding__the_buddy_has_what_one_lost_worker_had),
+        cmocka_unit_test(test_sharding__so_it_has_on_six_and_eight_workers),
         cmocka_unit_test(test_sharding__the_other_group_has_what_one_lost_worker_had),
         cmocka_unit_test(test_sharding__owner_and_buddy_lost_leave_the_checkpoint),
         cmocka_unit_test(test_sharding__without_buddies_one_lost_worker_leaves_the_checkpoint),
