@@ -33,7 +33,7 @@ CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all 
     -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # -ffp-contract=off: a fused multiply-add appears only where the code asks for it, so that results
-# are the same bits whatever the compiler finds to fuse.
+# do not depend on what the compiler finds to fuse.
 CFLAGS   := -std=c17 -D_GNU_SOURCE -I. -I$(OUT) $(WARNINGS) $(CFLAGS_$(VARIANT)) -ffp-contract=off \
             -fno-math-errno -fPIE -DFLEET_VERSION='"$(VERSION)"' $(EXTRA_CFLAGS)
 LDFLAGS  := $(filter -fsanitize%,$(CFLAGS_$(VARIANT))) -pie -Wl,-z,relro,-z,now -Wl,--as-needed \
@@ -308,7 +308,7 @@ pictures: $(BIN)/fleetjob ## the pictures of the documentation again, from real 
 
 # ---- images --------------------------------------------------------------------------------------
 # The same objects, linked to run from /fleetjob in any image: the loader and the libraries there
-# are meant, whatever else the image has. The older tag of the two, because it reaches libraries'
+# are meant, even if the image has others. The older tag of the two, because it reaches libraries'
 # libraries and comes before LD_LIBRARY_PATH. Without a build id, because that depends on the folder
 # built in.
 IMAGE_FOLDER    ?= build/images

@@ -64,8 +64,8 @@ int host_open(struct host *host, struct fleet_error *err);
 /* The functions for the supervisor, which borrows `host`. */
 struct supervisor_host host_functions(struct host *host);
 
-/* SIGCHLD: report trainers that have ended to the supervisor; reap whatever else PID 1 has
- * inherited. */
+/* SIGCHLD: report trainers that have ended to the supervisor; reap all other children that PID 1
+ * has inherited. */
 void host_reap(struct host *host);
 
 /* When to call host_tick() at the latest, which looks whether process groups have ended; INFINITY =

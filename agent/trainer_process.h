@@ -6,7 +6,7 @@
  * One child process: started, its output read line by line, signalled. It decides nothing.
  *
  * Invariants
- *  (1) The child leads a process group of its own, so a signal reaches whatever it has started.
+ *  (1) The child leads a process group of its own, so a signal reaches all that it has started.
  *  (2) The child dies with its parent, even if that is killed (PR_SET_PDEATHSIG), and inherits no
  *      descriptor but 0, 1, 2 and those it is given.
  *  (3) Each line of its output leaves this process whole, with a prefix; the last lines are kept
@@ -25,7 +25,7 @@ struct fleet_error;
 struct fleet_line_writer;
 
 #define TRAINER_PROGRESS_FD_ENV "FLEET_PROGRESS_FD"
-#define TRAINER_PROGRESS_FD     3 /* the number in the child, whatever the descriptor is here */
+#define TRAINER_PROGRESS_FD     3 /* the number in the child; here the descriptor has any number */
 
 #define TRAINER_LINE_SIZE_MAX 8192  /* longer lines are broken */
 #define TRAINER_TAIL_SIZE_MAX 12288 /* bytes of last lines that are kept */

@@ -63,7 +63,7 @@ int arguments_parse_many(int argc, char **argv, const char *usage,
                          int *file_count);
 
 /* Read the file (- is standard input) as document_read() does; what is wrong with the file
- * itself is an error too. `out` can be released whatever the result. Returns 0 or -EINVAL. */
+ * itself is an error too. `out` can be released after any result. Returns 0 or -EINVAL. */
 int arguments_document(const char *file, struct document *out, struct fleet_errors *errors);
 
 /* On standard error, if the document is a job without a strategy: there is nothing that `command`

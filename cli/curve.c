@@ -32,7 +32,7 @@ static const char usage[] =
     "picture is done. \"-\" is standard output, a pipe or a file.\n"
     "\n"
     "  -o, --output FILE  where the picture goes\n"
-    "  --format FORMAT    svg or png, whatever FILE ends in; \"-\" is an svg otherwise\n"
+    "  --format FORMAT    svg or png, with any ending of FILE; \"-\" is an svg otherwise\n"
     "  --title TEXT       instead of the job's name\n"
     "  --compare          also print the losses of the runs at the last step that all have\n";
 

@@ -30,7 +30,7 @@ static const char usage[] =
     "for bit, on processors of the same instruction-set level. On other data all samples are\n"
     "evaluated.\n"
     "\n"
-    "  --held-out          the last share data.validation of DATA, whatever DATA is\n"
+    "  --held-out          the last share data.validation of DATA, for any DATA\n"
     "  --all               all samples of DATA\n"
     "  --batches N         the first N global batches of these at most; 0: all\n"
     "  --tokenizer FOLDER  where vocab.json and merges.txt are (tokenizer bpe)\n"

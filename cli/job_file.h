@@ -22,7 +22,7 @@ struct job_file_changes {
 };
 
 /*
- * Read, change and decode. `out` can be released whatever the result. -EINVAL with an error
+ * Read, change and decode. `out` can be released after any result. -EINVAL with an error
  * appended: there is no FleetJob to look at. 0 although errors were appended: job_check()
  * (job_check.h) can say what else is wrong.
  */

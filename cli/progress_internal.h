@@ -18,7 +18,7 @@ struct progress {
     double step_ms;               /* mean time of a step, NaN = not known */
     double stepped_ms;            /* when the last step came, NaN = none since the last restart */
     double shown_ms;              /* when a line of steps was last shown */
-    struct fleet_strbuf line;     /* terminal: the progress line as it stands there */
+    struct fleet_strbuf line;     /* terminal: the progress line that is on the screen */
     struct fleet_strbuf restarts; /* text: the first few, for the end */
     int restart_count;
     struct fleet_step_times times; /* of all steps that were measured */

@@ -146,7 +146,7 @@ static bool validate_one(const char *text, size_t size, int number, int jobs,
     else if (document.is_broken)
         fleet_errors_add(&check.notes, "",
                          "%s: nothing else was looked at: text that cannot be parsed hides what "
-                         "stands before and behind it",
+                         "comes before and after it",
                          arguments->file);
     name_document(arguments, &document, jobs, &name);
     print_verdict(name.text, jobs, &check);

@@ -176,7 +176,7 @@ static void release(struct cuda_device *device)
     free(device);
 }
 
-/* Memory that every kernel may need, whatever the program is. */
+/* Memory that kernels need for every program. */
 static int allocate_tables(struct cuda_device *device, struct fleet_error *err)
 {
     const struct {

@@ -3,7 +3,7 @@
 #define CUDA_OPERATORS_H
 
 /*
- * An operator of a program as launches of our own kernels (kernels/kernels.h): what stands in a
+ * An operator of a program as launches of our own kernels (kernels/kernels.h): what is in a
  * kernel_call becomes the struct of a family. Pure but for the launches: it allocates nothing, and
  * operands, scratch and tables are device memory of the caller.
  */

@@ -151,7 +151,7 @@ refused_beside_it() { # refused_beside_it WORDS SETTING…: a second release is,
     done
     run helm install second "$repository/charts/fleetjob" -n "$namespace" --set crd.install=false "${settings[@]}"
     echo "$output"
-    [ "$status" != 0 ] && [[ $output == *"release $system/fleetjob looks after the FleetJobs in $words already"* ]]
+    [ "$status" != 0 ] && [[ $output == *"release $system/fleetjob manages the FleetJobs in $words already"* ]]
 }
 
 @test "a second release for the same jobs is refused" {

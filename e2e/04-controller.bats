@@ -139,7 +139,7 @@ cut_watches() {
     remove_job during-cut
 }
 
-@test "its lease is deleted: somebody leads again, the job does not notice" {
+@test "its lease is deleted: a replica leads again, the job does not notice" {
     start_job leased
     before=$(pods_of leased)
     kubectl delete lease fleetjob-controller -n "$system"

@@ -111,7 +111,7 @@ failed_because() { # failed_because JOB
 }
 
 # The kubelet would wait ten minutes for a program that does not hear SIGTERM.
-@test "one that works is ended at once, whatever its grace period" {
+@test "one that works is ended at once, with any grace period" {
     entry_job busy busybox 'args: [sh, -c, "while :; do :; done"]' 'terminationGracePeriodSeconds: 600'
     becomes busy Failed
     eventually "$LIMIT" none_runs busy

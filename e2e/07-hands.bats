@@ -14,7 +14,7 @@ worker() { # worker JOB: the name of its worker 0
     kubectl get pods -l "fleetjob.dev/job-name=$1,fleetjob.dev/worker-index=0" -o jsonpath='{.items[0].metadata.name}'
 }
 
-pod_uids() { # pod_uids JOB: by the pods' names, whatever their labels
+pod_uids() { # pod_uids JOB: by the pods' names, not by their labels
     kubectl get pods -o custom-columns=NAME:.metadata.name,UID:.metadata.uid --no-headers |
         grep "^$1-worker-" | sort
 }
@@ -82,7 +82,7 @@ label_is_back() { # label_is_back POD
     remove_job labels
 }
 
-# The controller ends the pods when it sees the deletion, whatever is to become of them.
+# The controller ends the pods when it sees the deletion, for every propagation policy.
 @test "workers of a job that is deleted with --cascade=orphan end" {
     start_job orphan replicas=2 steps=10000000
     kubectl delete fj orphan --cascade=orphan

@@ -2,8 +2,8 @@
 # The small job of the scenarios and its reference. Sourced by lib.bash and run.sh, which say where
 # the repository is and where references are kept.
 #
-# The reference of a job is `fleetjob run` of the same file on this machine: whatever happens in the
-# cluster, the weights at the end are its weights, to the last bit.
+# The reference of a job is `fleetjob run` of the same file on this machine: after every event in
+# the cluster, the weights at the end are its weights, to the last bit.
 
 # A job file: [key=value…] set replicas, steps, and lines of worker, strategy and runPolicy. Its
 # steps are long enough that workers work more than they wait for each other: a machine with more to

@@ -40,6 +40,18 @@ wordings='
 \bto be had\b
 \bso long (a|an|until|as it)\b
 \bmeant to\b
+\b[Ww]hatever\b
+\blooks? after\b
+\bspeaks? of\b
+\bafresh\b
+\bcounted ever\b
+\bgoes? aside\b
+\bstands? (there|before|behind)\b
+\bstands? in [^f]
+\bthe latter\b
+\bat (the|its) begin\b
+\b[Tt]here ?of\b
+\b[Hh]ence\b
 '
 
 # Named exceptions: FILE, a blank, an expression for the line. A line without a use is an error.

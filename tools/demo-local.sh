@@ -4,7 +4,7 @@
 #
 #   tools/demo-local.sh [--data PATH]      another text to learn
 #
-# Whatever it starts ends with it; Ctrl-C stops it cleanly.
+# All that it starts ends with it; Ctrl-C stops it cleanly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,7 +45,7 @@ number() {
         echo 0
 }
 
-# Ctrl-C ends whatever the script is waiting for, too.
+# Ctrl-C ends the program that the script waits for, too.
 step=0
 while kill -0 "$run" 2>/dev/null && [ -z "$stopped" ] && [ "${step:-0}" -lt $((steps / 3)) ]; do
     sleep 0.1 || true

@@ -22,7 +22,7 @@ cJSON *strategy_example(const char *path, const struct knob_field *field);
  * reason. */
 bool strategy_example_is_good(const cJSON *strategy, struct fleet_strbuf *why);
 
-/* status.plan of an example, as it stands in the status of a job that brings its own trainer. */
+/* status.plan of an example, as in the status of a job that brings its own trainer. */
 cJSON *strategy_example_plan(const cJSON *json);
 
 /* Which units refuse to stand beside it under Full, and why: a paragraph. */

@@ -3,7 +3,7 @@
 /*
  * One lock guards everything but the stop flag. The thread only reads orders, flushes bytes that
  * did not fit into the socket, and aborts. It computes nothing, so an abort takes effect within
- * microseconds, whatever the main thread does.
+ * microseconds, even if the main thread is busy.
  */
 #include "agent/runtime/control.h"
 

@@ -4,7 +4,7 @@
 
 /*
  * The trainer's side of the link to its agent: a thread that reads orders while the main thread
- * computes, and turns "abort" into an immediate stop of whatever runs.
+ * computes, and turns "abort" into an immediate stop of all that runs.
  *
  * The main thread works in generations:
  *

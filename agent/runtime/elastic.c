@@ -6,11 +6,11 @@
  *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ a rank holds a state: catch up by one held gradient
  *                                          │  or receive the state from the lowest rank that has it
  *                                          └─ none does: rank 0 reads the checkpoint or starts
- *                                             afresh, then as above
+ *                                             from step 0, then as above
  *
  * Survivors need nothing from each other: a rank that has committed update c has seen every vote
  * for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
- * or c. Anything else is a newcomer, whatever it remembers.
+ * or c. A rank with any other memory is a newcomer.
  */
 
 #include "agent/runtime/elastic.h"
@@ -420,7 +420,7 @@ int elastic_join(struct trainer *trainer, const struct link_message *assign,
     trainer_announce(trainer, FLEET_PHASE_CONNECTED);
     if (agree(trainer, err) < 0)
         return err->code;
-    trainer->progress.voted = 0; /* whatever was held has been applied or will be computed again */
+    trainer->progress.voted = 0; /* what was held is applied, or will be computed again */
     trainer->generation.first_step_pending = true;
     trainer_announce(trainer, FLEET_PHASE_RESTORED);
     return 0;

@@ -37,7 +37,7 @@ static void report_origin(struct trainer *trainer, const struct manifest *manife
         trainer_warn(
             trainer,
             "spec.training.checkpoint.resume: training goes on from %s, which job %s wrote "
-            "with other settings: %s; to start afresh say never, or give another path",
+            "with other settings: %s; to start from step 0 say never, or give another path",
             folder, name, fields.text);
 }
 
@@ -128,7 +128,7 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     return rc;
 }
 
-/* A job that was to start afresh does not go back to what it found. */
+/* A job that was to start from step 0 does not go back to what it found. */
 static bool is_own(const struct trainer *trainer, const struct manifest *manifest)
 {
     return trainer->job.config.checkpoint.resume != TRAINING_RESUME_NEVER ||

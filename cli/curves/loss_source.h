@@ -3,7 +3,7 @@
 #define CLI_CURVES_LOSS_SOURCE_H
 
 /*
- * The losses of a run from whatever the run has left:
+ * The losses of a run, from the files that the run has left:
  *
  *   a file    the record of losses beside the checkpoints (loss_record.h)
  *             an event file of TensorBoard: curves "loss" and "evaluation/loss"

@@ -76,8 +76,8 @@ void hub_host_free(struct hub_host *host);
 /* Drop the hub, which was made from an old status. Members get no message. */
 void hub_host_drop(struct hub_host *host);
 
-/* The words of the assertion that failed in the hub, or in what is known from it; NULL = none.
- * hub_host_drop() ends that hub, and all that it said is forgotten. */
+/* The text of the assertion that failed in the hub or in its view; NULL = none. hub_host_drop()
+ * ends that hub and clears the view. */
 const char *hub_host_defect(const struct hub_host *host);
 
 /* The job is gone: its members get `done`, then nothing is hosted any more. */
@@ -110,8 +110,7 @@ void hub_host_gone(struct hub_host *host, const char *pod_uid);
 /* Ask the members for a checkpoint now; training goes on. Nothing without a hub. */
 void hub_host_checkpoint(struct hub_host *host);
 
-/* What became of a record that was asked for by the handler `record` (hub_record_done(),
- * _failed()). */
+/* Was the record written that the handler `record` asked for? (hub_record_done(), _failed()) */
 void hub_host_answer_record(struct hub_host *host, struct fleet_generation generation,
                             bool is_done);
 
@@ -121,8 +120,8 @@ bool hub_host_is_active(const struct hub_host *host);
 /* The hosted hub, to be read; NULL = none. Borrowed until the next call. */
 const struct hub *hub_host_hub(const struct hub_host *host);
 
-/* The newest generation that the hub was made from, or has asked to record: none but these may
- * stand in the status; one made from an older status is dropped by hub_host_apply(). */
+/* The newest generation that the hub was made from, or has asked to record. The status has no
+ * other. hub_host_apply() drops a hub that was made from an older status. */
 struct fleet_generation hub_host_recorded(const struct hub_host *host);
 
 /* The lineage as it will be when `record` is done; empty if there is no hub. */

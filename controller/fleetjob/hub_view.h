@@ -19,14 +19,14 @@
 #define HUB_VIEW_FAILURES_MAX 16
 #define HUB_VIEW_SILENT_MAX   MESSAGE_MEMBERS_MAX /* a job may lose all of its nodes at once */
 
-/* A trainer ended unasked, or a member was lost. */
+/* A trainer ended without an order, or a member was lost. */
 struct hub_view_failure {
     int member; /* pod index, -1 = none */
     int attempt;
     int exit_code; /* 128 + signal if ended by one; -1 = unknown */
     char cause[MESSAGE_CAUSE_MAX + 1];
     char message[2 * MESSAGE_REASON_MAX + 1]; /* with the last line of its log, if there is one */
-    bool names_worker;                        /* the message does */
+    bool names_worker;                        /* the message names the worker */
 };
 
 /* A member that does not answer; its pod may or may not live. */
@@ -43,13 +43,13 @@ struct hub_view {
     struct fleet_generation generation; /* the newest assigned */
     struct fleet_generation trained;    /* the newest that is known to have made a step; none */
     int members;                        /* of that generation */
-    bool is_learning;             /* made for a job that runs, has not heard of its members yet */
-    int ready;                    /* of them, trained or ready to train */
+    bool is_learning;             /* made for a running job; its members have not connected yet */
+    int ready;                    /* members that train or are ready to train */
     bool has_run;                 /* a generation has committed a step under this hub */
     int64_t first_step_wall_ms;   /* when; 0 = not yet */
     double lost_ms;               /* time in restarts since then */
-    int restarts, restarts_total; /* counted: since the last reset, ever */
-    int restarts_ignored;         /* that do not count by a rule, ever */
+    int restarts, restarts_total; /* counted: since the last reset; of the whole job */
+    int restarts_ignored;         /* of the whole job: a rule says that they do not count */
     enum hub_stall stall;
     char stalled[MESSAGE_REASON_MAX + 1]; /* what it waits for, "" = not stalled */
     char
@@ -92,13 +92,13 @@ void hub_view_release(struct hub_view *view);
 /* Take in an event of the hub. `wall_ms` is when it came. */
 void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms);
 
-/* The restart that a record begins, as it is written down with it: how it went is not known yet.
- * Borrows the record's cause, and `message`, which gets what else is to be said. */
+/* The history entry of the restart that `record` begins; its duration is not known yet. Borrows the
+ * record's cause and `message`, which receives the text of the entry. */
 #define HUB_VIEW_UNTOLD_SIZE 128
 struct fleetjob_restart hub_view_begun(const struct hub_record *record, int64_t wall_ms,
                                        char message[HUB_VIEW_UNTOLD_SIZE]);
 
-/* Take over what the hub can be asked for: phase, generation, members, lineage. */
+/* Copy phase, generation, members and lineage from the hub. */
 void hub_view_refresh(struct hub_view *view, const struct hub *hub);
 
 #endif

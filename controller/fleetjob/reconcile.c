@@ -313,7 +313,7 @@ void reconcile(const struct observed *observed, struct actions *out)
     begin(&pass, observed, out);
     if (status_is_true(pass.status, WELLKNOWN_CONDITION_INTERNAL_ERROR))
         (void)status_set(&pass, WELLKNOWN_CONDITION_INTERNAL_ERROR, false,
-                         WELLKNOWN_REASON_RECOVERED, "the controller looks after the job again");
+                         WELLKNOWN_REASON_RECOVERED, "the controller manages the job again");
     decide(&pass);
     status_name_state(&pass);
     status_name_reason(&pass);

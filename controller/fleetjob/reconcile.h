@@ -58,7 +58,7 @@ struct observed_pod {
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 
-/* A pod that was asked for and could not be had. */
+/* A pod that the API server did not create. */
 struct observed_attempt {
     int index, attempt;
 };
@@ -77,7 +77,7 @@ struct observed {
     const struct fleet_errors *warnings; /* what is only odd about it; NULL or none = nothing */
     const struct observed_pod *pods;     /* [pod_count], in any order */
     size_t pod_count;
-    /* other pods do not exist: the list does not come from a cache, which may be stale */
+    /* the list is complete: it does not come from a cache, which may be stale */
     bool has_all_pods;
     /* this process has decided nothing about the job yet: pods may have lost the label that its
      * cache selects before it could see that */
@@ -88,9 +88,9 @@ struct observed {
         *taken; /* [taken_count] names that another owner's object has, one
                                            * an index at most */
     size_t taken_count;
-    const char *refusal;          /* the API server's reason for not making a pod; NULL = none */
-    enum kube_error refusal_kind; /* why it would not; NONE = no refusal */
-    const struct observed_attempt *refused; /* [refused_count] those it did not make */
+    const char *refusal; /* why the API server refused to create a pod; NULL = it did not */
+    enum kube_error refusal_kind;           /* the same as a value; NONE = no refusal */
+    const struct observed_attempt *refused; /* [refused_count] the pods that it refused */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count], one an index at most */
     size_t vanished_count;
@@ -109,10 +109,10 @@ struct action_create {
 struct action_delete {
     char *name;         /* heap */
     const char *reason; /* constant, for log and events: "ScaleDown", "Suspended", … */
-    bool at_once;       /* it does not answer, so it is not asked to end first */
+    bool at_once;       /* it does not answer, so it gets no time to end */
 };
 
-/* A pod that Kubernetes takes away: the generation that follows is called so. Borrowed. */
+/* A pod that Kubernetes takes away. `cause` becomes the cause of the next generation. Borrowed. */
 struct action_departure {
     const char *uid;
     int index, attempt;
@@ -125,14 +125,15 @@ struct action_event {
     char *message;      /* heap */
 };
 
-/* What the job's hub should be. One that is wanted, is not to be over, but has ended (before a
- * resume) is replaced by a new one. */
+/* The desired state of the job's hub. If a hub is wanted and the job is not over, but the present
+ * hub has ended (before a resume), a new one replaces it. */
 struct action_hub {
-    bool is_wanted; /* host one with `policy` (min 0: as it has it); else have none */
-    bool is_alone;  /* just started or resumed: a new hub need not wait for members to come back */
-    bool has_trained; /* the recorded generation did, and was not suspended since */
+    bool
+        is_wanted; /* host one with `policy` (min 0: keep the policy that it has); else host none */
+    bool is_alone; /* just started or resumed: a new hub need not wait for members to come back */
+    bool has_trained; /* the recorded generation trained, and was not suspended since */
     int failures;     /* restarts soon one after the other, up to now */
-    /* progress_interval_ms is the host's business: 0; its rules are `rules` */
+    /* progress_interval_ms is 0: the host chooses it. Its rules are `rules`. */
     struct hub_policy policy;
     struct failure_rules rules; /* owned, but for the texts and lists, which are the spec's */
     bool is_over;               /* send the members `done` */
@@ -151,10 +152,11 @@ enum action_write {
 };
 
 struct actions {
-    /* Pods that the status knows, and that were not seen here: they may live, and the cache be
-     * behind. As long as there are any, nothing is created, deleted or written but a restart that
-     * only the status knows, before the hub is what it is to be; ask the API server for them, wait
-     * until they are in `pods`, or put them into `vanished`, and decide again. */
+    /* Pods that the status names and the cache lacks. They may live, because the cache may be
+     * stale. While there are any, the pass creates, deletes and writes nothing, except a restart
+     * that only the status knows: it is written before the hub changes. The caller asks the API
+     * server for these pods. It waits until they are in `pods`, or puts them into `vanished`, and
+     * calls reconcile() again. */
     struct observed_attempt *looks; /* ascending by index */
     size_t look_count;
 
@@ -182,7 +184,7 @@ struct actions {
 /* Decide. `*out` is overwritten; release it with actions_release(). */
 void reconcile(const struct observed *observed, struct actions *out);
 
-/* One more pod of that index is gone, though it did not end by itself. `vanished` has the index
+/* Count one more pod of that index that was deleted or has vanished. `vanished` has the index
  * already; count 0 = the first. */
 void reconcile_note_vanished(struct observed_vanished *vanished, int attempt, int64_t now_wall_ms);
 

@@ -41,7 +41,7 @@ double status_pace_due_ms(const struct status_pace_job *job);
  * status_pace_written(). */
 double status_pace_after(const struct status_pace_job *job, double pause_ms, double now_ms);
 
-/* Its status is being written, whatever for. */
+/* Its status is being written, for any reason. */
 void status_pace_written(struct status_pace_job *job, double now_ms);
 
 #endif

@@ -57,7 +57,7 @@ void status_writer_write(struct status_writer *writer, const char *version,
                          const struct fleetjob_status *after, status_writer_done *done, void *user);
 
 enum status_writer_result {
-    STATUS_WRITER_RECORDED, /* it stands there now */
+    STATUS_WRITER_RECORDED, /* the API server has it now */
     STATUS_WRITER_FAILED,   /* not now */
     STATUS_WRITER_OUTDATED, /* never: (2) */
 };

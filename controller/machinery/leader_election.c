@@ -16,7 +16,7 @@
  *  CLAIMING  -> LEADING   on_written()  our write was taken: resourceVersion makes it ours alone
  *  CLAIMING  -> FOLLOWING on_written()  someone else was faster, or the answer came late or never
  *  LEADING   -> LEADING   on_written()  renewed
- *  LEADING   -> LOST      on_deadline(), or whatever runs first after the deadline
+ *  LEADING   -> LOST      on_deadline(), or any function that runs first after the deadline
  *
  *  (1) `sent_ms` is when the write that was last taken was sent, not when it was answered: others
  *      count from when they saw it, which is later.

@@ -7,7 +7,7 @@
  *
  * The promise:
  *  (1) Fair: keys come out in the order in which they went in.
- *  (2) A key stands in the queue once, however often it was added before it came out.
+ *  (2) A key is in the queue once, however often it was added before it came out.
  *  (3) One at a time: a key that is being worked on does not come out again before it is done.
  *  (4) Nothing is lost: a key added while it is being worked on goes in again when it is done.
  *  (5) Of several delays for one key the earliest counts.

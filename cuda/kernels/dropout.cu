@@ -3,7 +3,7 @@
 /*
  * y = x/(1 - rate), or 0 with probability `rate`. Which elements is a function of (seed, stream,
  * step, sample, element): Philox4x32-10 as libfleet/base/random.h, so the bits are those of the CPU
- * back end, whatever the grid; backward is the same launch on d_y.
+ * back end, for any grid; backward is the same launch on d_y.
  *
  * Floor: x and y moved once. Grid: 256 threads a block, a thread makes the four elements of one
  * random block of one sample. Determinism: no sums.

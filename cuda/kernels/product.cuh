@@ -9,7 +9,7 @@
  * A block of 256 threads makes 64 × 64 results, a thread 4 × 4 of them; 16 of K at a time lie in
  * shared memory, and the next 16 are loaded into registers meanwhile. FMA in fp32, no tensor cores:
  * this is what runs where cuBLASLt or cuDNN does not.
- * Determinism: every result is one sum over K in order, whatever the grid.
+ * Determinism: every result is one sum over K in order, for any grid.
  */
 
 #include "cuda/kernels/device.cuh"

@@ -4,7 +4,7 @@
  * The additions of the summation tree (libfleet/plan/tree.h), and fp16 as gradients travel in.
  *
  * Floor: accumulate reads two operands and writes one; tree_sum reads each node once and writes the
- * result once, whatever its depth.
+ * result once, at any depth.
  * Grid: a thread an element, 128 a block. Sums under way lie in shared memory, a stack a thread.
  * Determinism: the order of additions is the walk's: the bits of the CPU's tree.
  */

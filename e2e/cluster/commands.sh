@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2030,SC2031 # names of common.sh
 # What a user asks for.
 
-# One command at a time; the lock falls with this process, whatever ends it.
+# One command at a time; the lock falls with this process, however it ends.
 lock() {
     exec 9>/run/fleetjob-cluster.lock
     flock -w 30 9 || die "another 'cluster' command is at work; wait for it to end"

@@ -35,8 +35,8 @@ struct document {
 };
 
 /*
- * Read `text`. `name` is the file's, for errors of the text format. `out` can be released whatever
- * the result. Paths of a job start with "spec.", those of a strategy with its knob. Returns 0, or
+ * Read `text`. `name` is the file's, for errors of the text format. `out` can be released after any
+ * result. Paths of a job start with "spec.", those of a strategy with its knob. Returns 0, or
  * -EINVAL if errors were appended.
  */
 int document_read(const char *name, const char *text, size_t size, struct document *out,
@@ -69,7 +69,7 @@ void document_others(const char *text, size_t size, struct fleet_strbuf *out);
 /* Nothing but white space and comments? */
 bool document_is_blank(const char *text, size_t size);
 
-/* Free what it holds, whatever kind it is. */
+/* Free what it holds, for every kind. */
 void document_release(struct document *document);
 
 /* The strategy of either kind. Borrowed. */

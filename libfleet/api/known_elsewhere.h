@@ -3,7 +3,7 @@
 #define LIBFLEET_API_KNOWN_ELSEWHERE_H
 
 /*
- * Fields that stand in the wrong block: `spec.training.warmupSteps` exists as
+ * Fields that are in the wrong block: `spec.training.warmupSteps` exists as
  * `spec.training.schedule.warmupSteps`. The tables of the resource and of the strategy are asked,
  * so there is no list to keep.
  */

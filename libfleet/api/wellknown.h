@@ -45,7 +45,7 @@
 #define WELLKNOWN_LABEL_JOB WELLKNOWN_GROUP "/job-name"
 
 /* Pods. Written by the controller: the job's UID. Its watch selects the pods that have this label,
- * whatever the value; a pod that loses it gets it back (pod_labels.c). */
+ * with any value; a pod that loses it gets it back (pod_labels.c). */
 #define WELLKNOWN_LABEL_JOB_UID WELLKNOWN_GROUP "/job-uid"
 
 /* Pods. Written by the controller for people; it reads the pod's name. Value: 0 … maxReplicas-1. */

@@ -18,7 +18,7 @@ struct fleet_errors;
 
 /*
  * Check every key: unknown names with "did you mean", types, ranges, what must fit together. `path`
- * stands in front of each path ("spec.autoParallel"). Each entry of `warnings` (may be NULL) is a
+ * precedes each path ("spec.autoParallel"). Each entry of `warnings` (may be NULL) is a
  * key without an effect: in the parallel mode, or because of the switch that it belongs to. Returns
  * 0, or -EINVAL if errors were appended.
  */

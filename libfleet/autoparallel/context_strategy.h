@@ -42,7 +42,7 @@ struct context_job {
 /*
  * Set in `strategy` and `options` what `context` (NULL: nothing) asks for. A setting that the user
  * gave with the same meaning stays; one that says something else is an error with both fields, and
- * stays as well. `path` stands in front of the context's paths. Values of wrong types are passed
+ * stays as well. `path` precedes the context's paths. Values of wrong types are passed
  * over: context_check() reports them.
  */
 void context_apply(const cJSON *context, const char *path, const struct context_job *job,

@@ -6,7 +6,7 @@
  * Child processes: fork, descriptors in their places, exec, reap.
  *
  *  (1) A child leads a process group, or a session, of its own: a signal to the group reaches
- *      whatever it has started, and the terminal's signals do not reach it.
+ *      all that it has started, and the terminal's signals do not reach it.
  *  (2) It inherits no descriptors but 0, 1, 2 and those that it is given, no blocked signals, and
  *      SIGPIPE ends it.
  *  (3) The caller learns that exec failed before fleet_child_start() returns.

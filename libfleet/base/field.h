@@ -17,7 +17,7 @@
  *     };
  *
  * Invariants a caller may rely on:
- *  (1) After fleet_object_decode() `out` can be released, whatever the errors were.
+ *  (1) After fleet_object_decode() `out` can be released, after errors too.
  *  (2) Without errors every field is within its limits; absent ones hold their default or `unset`.
  *  (3) JSON null counts as absent, as in Kubernetes.
  *  (4) Tables are static data without cycles, so recursion is as deep as the tables.

@@ -37,7 +37,7 @@ struct fleet_any_list {
 /* "in (0, 1]", "at least 1": the bounds by `flags`, appended; nothing if there are none. */
 void fleet_field_bounds(const struct fleet_field *field, struct fleet_strbuf *out);
 
-/* The list at `member`, whatever the type of its count. */
+/* The list at `member`, with a count of any type. */
 struct fleet_any_list fleet_field_list(const struct fleet_field *field, const void *member);
 void fleet_field_set_list(const struct fleet_field *field, void *member,
                           struct fleet_any_list list);

@@ -186,7 +186,7 @@ static bool scan_key(struct scanner *s)
         return false;
     skip_space(s);
     if (peek(s) != ':')
-        return refuse(s, s->at, "a colon must stand behind a key");
+        return refuse(s, s->at, "a colon must follow a key");
     s->at++;
     return true;
 }

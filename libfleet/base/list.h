@@ -34,7 +34,7 @@ static inline void fleet_list_append(struct fleet_list *head, struct fleet_list 
     head->previous = entry;
 }
 
-/* Take an entry out of whatever list it is in; fine if it is in none. */
+/* Take an entry out of the list that it is in; fine if it is in none. */
 static inline void fleet_list_remove(struct fleet_list *entry)
 {
     entry->previous->next = entry->next;

@@ -12,7 +12,7 @@
  *  - plain 12, 0x1f, 0o17, 017, 0b11, 1_000 are integers; 1.5, .5, 1e-3 are numbers; times and
  *    dates stay strings
  *  - quoted and block scalars are strings; !!str makes one of anything
- *  - keys are taken as the text that stands there (kubectl would write y: as "true":)
+ *  - keys are taken as the text in the file (kubectl would write y: as "true":)
  *  - anchors, aliases and << merges are resolved
  * JSON is YAML; it is accepted too.
  */

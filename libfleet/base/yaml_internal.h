@@ -20,14 +20,14 @@ struct fleet_yaml_open {
     int key_count;          /* mapping */
     struct fleet_map lines; /* mapping: key → the line that it stands on, as a pointer */
     char *anchor;           /* its own, usable once it is complete, or NULL */
-    bool is_duplicate;      /* mapping: `key` is a duplicate, so its value goes aside */
+    bool is_duplicate;      /* mapping: `key` is a duplicate, so its value goes to reader.aside */
 };
 
 struct fleet_yaml_reader {
     yaml_parser_t parser;
     cJSON *root;      /* of the document that is being read */
     cJSON *documents; /* list of those that were read */
-    cJSON *aside;     /* list of values of << and of duplicate keys: anchors may stand in them */
+    cJSON *aside;     /* list of values of << and of duplicate keys: anchors may be in them */
     struct fleet_yaml_open stack[FLEET_YAML_DEPTH_MAX];
     int depth;
     size_t node_count;

@@ -36,7 +36,7 @@ struct job_record_tokenizer {
     struct job_record_file vocabulary, merges;
 };
 
-/* The record as it stands in a manifest: the blocks of the spec are still JSON. */
+/* The record in a manifest: the blocks of the spec are still JSON. */
 struct job_record_text {
     char *uid, *name;
     char data_sha256[FLEET_SHA256_HEX_SIZE]; /* of the training data; "" = not recorded */

@@ -75,7 +75,7 @@ void manifest_release(struct manifest *manifest)
     fleet_object_release(&manifest_type, manifest);
 }
 
-/* The last key is the digest of all that stands before it, so no flipped digit goes unnoticed. */
+/* The last key is the digest of all bytes before it, so no flipped digit goes unnoticed. */
 #define SEAL_START ",\"sha256\":\""
 #define SEAL_END   "\"}\n"
 #define SEAL_SIZE  (sizeof(SEAL_START) - 1 + 2 * FLEET_SHA256_SIZE + sizeof(SEAL_END) - 1)

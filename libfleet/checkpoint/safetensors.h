@@ -11,7 +11,7 @@
  * memory. After safetensors_open() or safetensors_header_decode() succeeded:
  *  (1) Every tensor's bytes are those of its type and shape and lie inside the file.
  *  (2) Tensors do not overlap and cover the data without a hole.
- *  (3) Names are unique; tensors stand in ascending byte order of their names.
+ *  (3) Names are unique; tensors are in ascending byte order of their names.
  *
  * Writing is two steps: safetensors_header_encode() says how the file begins, then the caller
  * writes the tensors' bytes in the order it gave. So a file of any size is written without a copy

@@ -7,7 +7,7 @@
  *
  * An HTTP answer of 400 or more, the object of a watch's ERROR event, a broken connection: each
  * becomes a `struct fleet_error` whose kind is an enum kube_error. Callers read the kind or the
- * predicates below, never the code or the text. The table stands in api_error.c.
+ * predicates below, never the code or the text. The table is in api_error.c.
  */
 
 #include <stdbool.h>
@@ -54,7 +54,7 @@ enum kube_error kube_error_kind(const struct fleet_error *err);
 
 /*
  * Fill *err from an answer with HTTP status `http_status` and `body` (`size` bytes, a metav1.Status
- * or whatever a proxy wrote). Returns the code, always negative. The text reads
+ * or what a proxy wrote). Returns the code, always negative. The text reads
  * "403 Forbidden: pods is forbidden: exceeded quota".
  */
 int kube_api_error_decode(int http_status, const char *body, size_t size, struct fleet_error *err);

@@ -23,7 +23,7 @@ struct fleet_error;
 #define KUBE_CONFIG_REFRESH_MS 60000.0    /* a file is read again after this time */
 #define KUBE_EXEC_TIMEOUT_MS   20000      /* how long a credential plug-in may take */
 
-/* A text that stands in the configuration, or in a file that may change. */
+/* A text that is in the configuration, or in a file that may change. */
 struct kube_secret {
     char *file;     /* NULL: inline */
     char *text;     /* NULL: there is none (yet) */
@@ -85,7 +85,7 @@ int kube_config_refresh(struct kube_config *config, double now_ms, int64_t now_w
 int kube_config_refresh_files(struct kube_config *config, double now_ms, struct fleet_error *err);
 
 /* The server answered 401, or its certificate could not be verified: read and run again at the next
- * refresh, whatever the age. */
+ * refresh, at any age. */
 void kube_config_doubt(struct kube_config *config);
 
 /* Put `text`, heap of `size` bytes and a NUL, in its place; the old one is wiped. For exec.c. */

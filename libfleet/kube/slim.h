@@ -15,12 +15,12 @@
 #include "libfleet/base/strbuf.h"
 
 /*
- * Append `text` to *out without members `"managedFields":[…]` of its objects, at whatever depth, in
+ * Append `text` to *out without members `"managedFields":[…]` of its objects, at any depth, in
  * the compact form in which the API server writes them; in another form they stay. Valid JSON stays
  * valid JSON. What is not valid stays invalid outside of these lists, and is not looked at inside
  * them.
  *
- * Returns how many bytes it has looked at, some of them twice: at most 2 * size, whatever the text.
+ * Returns how many bytes it has looked at, some of them twice: at most 2 * size for any text.
  */
 size_t kube_slim(const char *text, size_t size, struct fleet_strbuf *out);
 

@@ -95,7 +95,7 @@ static const struct knob_field *find(struct strategy *s, const char *path, void 
     return field;
 }
 
-/* The ranks stand in the same grid, and shards have the same size. */
+/* The ranks are in the same grid, and shards have the same size. */
 static bool is_same_grid(const struct plan *plan, const struct strategy *changed)
 {
     struct fleet_errors errors = {0};
@@ -226,7 +226,7 @@ void plan_idle_list(const struct strategy *asked, const struct pass_context *con
     struct idle idle = {.context = context, .plan = plan};
 
     if (select_is_auto(asked))
-        return; /* what it chose stands in `applied` */
+        return; /* what it chose is in `applied` */
     strategy_init(&usual);
     walk(&idle, "", knobs_root(), asked, &usual);
     fleet_strbuf_release(&idle.text);

@@ -4,7 +4,7 @@
 
 /*
  * Knobs that a job sets and that change nothing of its program. Part of plan_build(), so that no
- * knob is accepted in silence: whatever the selection has not explained is put back to its default,
+ * knob is accepted in silence: what the selection has not explained is put back to its default,
  * the program is built again, and if it is the same the knob is noted.
  *
  * The operators that are built for it are limited; a note says which knobs were not compared.

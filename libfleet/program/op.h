@@ -3,72 +3,85 @@
 #define LIBFLEET_PROGRAM_OP_H
 
 /*
- * Operators: what each takes and gives, its gradient and its cost. One file an operator in ops/;
- * kernels are the back end's business (agent/runtime/backend/backend.h).
+ * Operators: the shapes of their outputs, their gradients and their cost. Each has a file in ops/.
+ * Back ends have the kernels (agent/runtime/backend/backend.h).
  *
- * Operands are by position; the head of operators.def lists them, and its rows the kinds. Here is
- * what the list does not say.
+ * operators.def lists the kinds with their inputs, outputs and attributes, by position. The
+ * following adds what that list leaves out.
  *
- * `grads` is the gradient at flat offset 0 and stands for the whole gradient space.
- * DGC_SELECT, DGC_GATHER, DGC: deep gradient compression (dgc.h). The first two run only in the
- * sparse phase, operators with phase dense only in the dense phase. DGC_SELECT writes the largest
- * elements of the new v to the rank's message; it changes neither u nor v. DGC_GATHER sends the
- * messages of all ranks to all ranks. DGC updates u and v and applies the messages; in the dense
- * phase it is MOMENTUM with velocity u. Afterwards grad holds the gradient that was applied.
- * GRAD_NORM gives the sums of squares of every gradient tensor in name order, then the global norm
- * (the root of their sum), of S / leaves. JOIN_NORMS gives the same for whole tensors, from what
- * GRAD_NORM of each rank gives: ranks that share tensors have parts of them. Sums of squares of a
- * divided tensor are added in the order of the ranks; those of a whole tensor are rank 0's.
- * CHECK_FINITE gives 1 if any element is inf or nan, else 0.
- * Optimizers update param and states in place. SGD, MOMENTUM, ADAM, ADAMW, LAMB and LARS have 0, 1,
- * 2, 2, 2 and 1 states; `norms` (GRAD_NORM's output) follows the last state.
- * g = clip(S / leaves) · rescale, then decay as decay_kind says.
- * ROPE turns the first `heads` groups of head_dim of the last dimension, the rest is copied; so it
- * turns q and k of a packed qkv with heads = H + G. The two halves of a head are a pair (Llama).
- * BATCH_NORM's stat_mean, stat_var[C] are the micro-batch's mean and unbiased variance, roles
- * SCALAR: the host folds them into the buffers mean, var (inputs 3, 4) in micro-batch order,
- * r = (1 - momentum) · r + momentum · stat. In an evaluation (forward operators only) it normalizes
- * with mean and var instead, and DROPOUT copies.
- * With `total` BATCH_NORM takes the statistics from the sum of the `own` of all ranks: what
- * BATCH_NORM_SUMS gives, per channel Σ(x - mean) and Σ(x - mean)², then the number of elements of a
- * channel. So does BATCH_NORM_GRAD: Σd_y and Σd_y·x̂; d_scale and d_shift come from `own` alone.
+ * Layers
+ *   EMBEDDING_GRAD  overwrites d_table and d_position. If two operators use one weight (tied
+ *                   embeddings), autodiff sums the contributions with ADD. For a parameter that is
+ *                   `add (p@GRAD, c) -> p@GRAD`: one variable is read and written.
+ *   ROPE            rotates the first `heads` groups of head_dim of the last dimension, and copies
+ *                   the rest. With heads = H + G it rotates q and k of a packed qkv. The two halves
+ *                   of a head are a pair (Llama).
+ *   BATCH_NORM      stat_mean[C] and stat_var[C] are the mean and the unbiased variance of the
+ *                   micro-batch; their role is SCALAR. The host folds them into the buffers mean
+ *                   and var (inputs 3, 4) in the order of micro-batches:
+ *                   r = (1 - momentum) · r + momentum · stat. An evaluation runs forward operators
+ *                   only; BATCH_NORM then normalizes with mean and var, and DROPOUT copies.
+ *   With `total`    BATCH_NORM takes the statistics from `total`, the sum of `own` over all ranks.
+ *                   BATCH_NORM_SUMS computes `own`: Σ(x - mean) and Σ(x - mean)² of each channel,
+ *                   then the number of elements of a channel. BATCH_NORM_GRAD also reads `total`:
+ *                   Σd_y and Σd_y·x̂ of each channel. It computes d_scale and d_shift from `own`.
+ *   With `divided`  a group of ranks divides a vocabulary. This rank's table or logits are the
+ *                   words first_word … first_word + V - 1. EMBEDDING writes zeros for other words;
+ *                   the sum over the group is the embedding. CROSS_ENTROPY reads the statistics
+ *                   from `sums`, the outputs of CROSS_ENTROPY_SUMS of all ranks, rank after rank.
+ *                   A row of it is the greatest logit m, Σ exp(logit - m), and the logit of the
+ *                   target, 0 if another rank has the target.
  *
- * With `divided` a table or logits are the words first_word … first_word + V - 1 of a vocabulary
- * that a group of ranks divides. EMBEDDING gives zeros for other words; the sum over the group is
- * the embedding. CROSS_ENTROPY then takes the statistics from `sums`, what CROSS_ENTROPY_SUMS of
- * each rank gives: for each row the greatest logit, Σ exp(logit - it), and the target's logit, 0 if
- * the target is another rank's. The rows of rank r follow those of rank r - 1.
+ * Updates
+ *   grads           is the gradient at flat offset 0; it represents the whole gradient space.
+ *   Optimizers      update param and states in place. `norms`, the output of GRAD_NORM, follows the
+ *                   last state. They use g = clip(S / leaves) · rescale, S the sum of the leaves'
+ *                   gradients; then they apply decay as decay_kind says.
+ *   GRAD_NORM       computes the sum of squares of each gradient tensor of S / leaves, in name
+ *                   order, then the global norm: the root of the sum of all.
+ *   JOIN_NORMS      computes the same for whole tensors, from the GRAD_NORM of each rank. If ranks
+ *                   hold parts of a tensor, it adds their sums in the order of the ranks. If all
+ *                   ranks hold the whole tensor, it takes the sum of rank 0.
+ *   CHECK_FINITE    writes 1 if any element is inf or nan, else 0.
+ *   DGC…            deep gradient compression (dgc.h). DGC_SELECT and DGC_GATHER run only in the
+ *                   sparse phase, operators with phase dense only in the dense phase. DGC_SELECT
+ *                   writes the largest elements of the new v to the rank's message; it changes
+ *                   neither u nor v. DGC_GATHER sends the messages of all ranks to all ranks. DGC
+ *                   updates u and v, and applies the messages. In the dense phase it is MOMENTUM
+ *                   with velocity u. Afterwards grad holds the gradient that was applied.
  *
- * Communication: an operator with a group runs together with the same operator of the other ranks
- * of that group. It may stand in any section. `group` names the axes of the grid along which its
- * ranks differ; a rank's place in the group is that of topology_group(), axes in the grid's order.
+ * Communication
+ *   An operator with a `group` runs together with the same operator of the other ranks of that
+ *   group, in any section. `group` names the axes of the grid along which these ranks differ. The
+ *   place of a rank in the group is topology_group()'s, with axes in the order of the grid. `ranks`
+ *   is the size of the group, where shapes depend on it. An operator has
  *
- *     operands (x, y)      what a rank gives and gets, as the row of the table says
- *     a range (space,      elements flat_first … + flat_count of a flat space, in place; no
- *     flat_first, _count)  operands. Not for ALL_TO_ALL.
+ *     operands (x, y)      x is what a rank sends, y what it receives, with the listed shapes; or
+ *     a range (space,      elements flat_first … + flat_count of a flat space, in place, without
+ *     flat_first, _count)  operands (not ALL_TO_ALL).
  *
- * ALL_REDUCE gives every rank the reduction over all, REDUCE_TO the rank at place `root`; y is zero
- * at the others, a range stays as it is there. REDUCE_SCATTER gives each rank its part, ALL_GATHER
- * puts the parts together; the parts of a range are what each rank owns of it. BROADCAST: the x,
- * the range, of the rank at `root`. SEND and RECEIVE: with the rank whose place is greater by
- * `shift`. `ranks` is the size of the group where shapes depend on it.
- * `wire` is the type that travels. OP_WIRE_OWN: that of the elements.
- * Over the gradient space a rank gives the sum of its own partial sums, divided by the number of
- * leaves where the wire is fp16; the result is multiplied back.
- * TREE_SUM is the deterministic sum: the partial sums of all ranks complete the tree of
- * libfleet/plan/tree.h over a range of the gradient space; with `owned` each rank gets the elements
- * that it owns, else all ranks get all.
- * ALL_GATHER with `owned` in the UPDATE section stands behind the updates, which a rank makes by
- * itself: the trainer runs it (agent/runtime/share.h).
- * Gradients, with the loss understood as the sum over ranks: of ALL_REDUCE itself (sum, avg), of
- * REDUCE_TO (sum) BROADCAST and back, of REDUCE_SCATTER (sum) ALL_GATHER and back, of ALL_TO_ALL
- * itself. With `alike` all ranks of the group run alike on the result of ALL_REDUCE (sum), and on
- * its gradient, so each is given the gradient of y. SEND and RECEIVE have none: the pass that cuts
- * a program adds both directions.
- *
- * EMBEDDING_GRAD overwrites d_table and d_position; where a weight is used twice (tied embeddings)
- * autodiff sums the contributions with ADD: for a parameter `add (p@GRAD, c) -> p@GRAD`, one
- * variable read and written.
+ *   ALL_REDUCE      each rank receives the reduction over all ranks.
+ *   REDUCE_TO       the rank at place `root` receives it. At the others y is zero; a range does not
+ *                   change.
+ *   REDUCE_SCATTER  each rank receives its part of the reduction. Each rank's part of a range is
+ *                   what it owns of the range.
+ *   ALL_GATHER      each rank receives the parts of all. With `owned` in the UPDATE section it
+ *                   follows the updates that each rank makes for what it owns; the trainer runs it
+ *                   (agent/runtime/share.h).
+ *   BROADCAST       each rank receives the x, or the range, of the rank at `root`.
+ *   SEND, RECEIVE   the peer is the rank whose place is greater by `shift`.
+ *   TREE_SUM        the deterministic sum: the partial sums of all ranks complete the tree of
+ *                   libfleet/plan/tree.h over a range of the gradient space. With `owned` each rank
+ *                   receives the elements that it owns, else all elements.
+ *   `wire`          is the type that travels; OP_WIRE_OWN: the type of the elements. If gradients
+ *                   travel as fp16, each rank divides its partial sum by the number of leaves
+ *                   first, and multiplies the result by it.
+ *   Gradients       (the loss is the sum of the ranks' losses) ALL_REDUCE has itself (sum, avg);
+ *                   REDUCE_TO (sum) and BROADCAST have each other; REDUCE_SCATTER (sum) and
+ *                   ALL_GATHER, too; ALL_TO_ALL has itself. With `alike`, all ranks of the group
+ *                   compute the same from the result of ALL_REDUCE (sum), so the gradient of x is
+ *                   the gradient of y. SEND and RECEIVE have none: the pass that cuts a program
+ *                   adds both directions.
  */
 
 #include <stdbool.h>
@@ -149,7 +162,7 @@ struct op_attributes {
     int heads, kv_heads, head_dim;
     bool causal;
     bool transposed;   /* LINEAR: weight is [M,K] (PyTorch); false: [K,M] (GPT-2's Conv1D) */
-    bool transposed_a; /* MATMUL: a is [K,M]; `transposed` speaks of b, [N,K] */
+    bool transposed_a; /* MATMUL: a is [K,M]; `transposed` is about b, [N,K] */
     bool inverse;      /* ROPE: rotate back (its own gradient) */
     bool exact;        /* GELU: by the error function; false: its tanh form */
     bool mean;         /* REDUCE: instead of the sum */
@@ -170,7 +183,7 @@ struct op_attributes {
     enum op_wire wire;
     enum op_reduction reduction;
     int root;   /* REDUCE_TO, BROADCAST: a place in the group */
-    int shift;  /* SEND, RECEIVE: the other's place less the own one */
+    int shift;  /* SEND, RECEIVE: the place of the peer minus the own place */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
     bool owned; /* TREE_SUM, ALL_GATHER of a range */
     bool alike; /* ALL_REDUCE of operands */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Reading, word by word, a line at a time. Variables stand before the operators that name them, so
+ * Reading, word by word, a line at a time. Variables come before the operators that name them, so
  * one pass is enough; only what the head names (loss, loss scaling) is looked up at the end.
  */
 #include <errno.h>
@@ -279,7 +279,7 @@ static int read_operator(struct reader *r)
     if (p->op_count == PROGRAM_OPS_MAX)
         return wrong(r, "more than %d operators", PROGRAM_OPS_MAX);
     if (p->op_count && op.section < p->ops[p->op_count - 1].section)
-        return wrong(r, "section %s stands behind a later one", program_section_name(op.section));
+        return wrong(r, "section %s follows a later one", program_section_name(op.section));
     (void)program_add_op(p, &op);
     return 0;
 }

@@ -10,7 +10,7 @@
  * memory, the executor walks it. Nothing here allocates a tensor or computes a number.
  *
  * Invariants, checked by verify_program() after every pass:
- *  (1) Operators stand in execution order; each variable is written before it is read, and inputs,
+ *  (1) Operators are in execution order; each variable is written before it is read, and inputs,
  *      parameters, states and buffers are written before the first operator.
  *  (2) Sections follow each other in the order of enum program_section.
  *  (3) Every parameter with `trained` has exactly one gradient variable, written in the micro-batch
@@ -200,8 +200,9 @@ int program_state_of(const struct program *program, int parameter, int slot);
 
 /*
  * Indices of the parameters (of the trained ones only) in ascending byte order of their names: the
- * order of GRAD_NORM and of every digest, the same whatever order a model defines them in. The flat
- * space has them in the order of their indices. Heap list into *out; returns its length.
+ * order of GRAD_NORM and of every digest, which does not depend on the order in which a model
+ * defines them. The flat space has them in the order of their indices. Heap list into *out; returns
+ * its length.
  */
 int program_parameters(const struct program *program, bool trained_only, int **out);
 

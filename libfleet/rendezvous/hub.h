@@ -67,7 +67,7 @@ struct hub_start {
     int64_t checkpoint_step;      /* of the newest checkpoint; 0 = none */
     const char *checkpoint_path;  /* where it lies; NULL = not known */
     int restarts;                 /* counted since the last reset */
-    int restarts_total;           /* counted ever */
+    int restarts_total;           /* since the job began */
     int restarts_ignored;         /* those that a rule says do not count, ever */
     int failures; /* restarts soon one after the other, up to now: the back-off goes on */
     /* how long to wait for members of the recorded generation that it has not heard of; 0 = 20 s */
@@ -309,7 +309,7 @@ struct fleet_generation hub_trained(const struct hub *hub);
 
 /* The hub was made for a generation that may run, and has not heard of it yet. This is no fault. */
 bool hub_is_learning(const struct hub *hub);
-int hub_restarts_total(const struct hub *hub);   /* counted ever */
+int hub_restarts_total(const struct hub *hub);   /* since the job began */
 int hub_restarts(const struct hub *hub);         /* counted since the last reset */
 int hub_restarts_ignored(const struct hub *hub); /* that do not count, ever */
 

@@ -8,7 +8,7 @@
  *   accepted ── hub_admission ──▶ handshake ── token is right ──▶ connection (hub_session.c)
  *       └─ refused ──▶ closed ◀── overdue, or replaced ──┘
  *
- * The keeper is a timer that runs while there is something to look after: overdue handshakes,
+ * The keeper is a timer that runs while there is something to watch: overdue handshakes,
  * connections to accept after a lack of descriptors, and memory to give back after many connections
  * have ended.
  */

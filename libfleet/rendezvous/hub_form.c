@@ -158,7 +158,7 @@ struct tally {
     int candidates, with_state;
     int leaving;             /* members that are still in the newest generation */
     int starting, returning; /* trainers down: all, and those of the newest generation */
-    double grace_end_ms;     /* until when the hub waits for the latter */
+    double grace_end_ms;     /* until when the hub waits for `returning` */
 };
 
 static struct tally count_members(const struct hub *hub)

@@ -120,7 +120,7 @@ void hub_server_refuse(struct hub_server *server, enum hub_refusal kind, const c
 /* Open the listening socket; its port is in server->port. -errno. */
 int hub_accept_open(struct hub_server *server, const char *address, int port,
                     struct fleet_error *err);
-/* Make the handles on the loop; begin to accept, and to look after what is accepted. */
+/* Make the handles on the loop; begin to accept, and to watch what is accepted. */
 void hub_accept_init(struct hub_server *server, struct uv_loop_s *loop);
 void hub_accept_start(struct hub_server *server);
 /* Stop accepting. hub_accept_close() also closes the handles and the socket, then calls

@@ -109,7 +109,7 @@ struct message_hello {
     int place;   /* its place in the member list of status.generation, or -1 */
     int members; /* number of members of that generation, 0 if none */
     /* For a hub that does not know this generation: */
-    int restarts;         /* counted ever when that generation was made */
+    int restarts;         /* of the job up to that generation */
     const char *left_for; /* what ended it: a hub's word, or a trainer of its own; "" = neither */
 };
 
@@ -211,11 +211,11 @@ struct message_assign {
     enum fleet_isa level;                      /* lowest of the members */
     const struct fleet_lineage_entry *lineage; /* [lineage_count], this generation last */
     size_t lineage_count;
-    int64_t step; /* newest step held by a member, -1: start from a checkpoint or afresh */
+    int64_t step; /* newest step held by a member, -1: start from a checkpoint or from step 0 */
     int reporter; /* place of the member that sends progress, evaluation, checkpoint_done */
     int64_t progress_step;       /* last step that the hub knows */
     double progress_interval_ms; /* least time between two progress messages */
-    int restarts;                /* counted ever, this generation included */
+    int restarts;                /* of the job, up to this generation */
     /* Own trainers: the checkpoint that the job reported last, and where it lies. */
     int64_t checkpoint_step;     /* 0 = none */
     const char *checkpoint_path; /* "" = not said */

@@ -261,7 +261,7 @@ extern const struct fleet_object training_type;
 
 /*
  * Read a training block and make all checks that need only the block. `path` is the block's path
- * ("spec.training"). Release *out whatever the result. Returns 0, or -EINVAL if errors were
+ * ("spec.training"). Release *out after any result. Returns 0, or -EINVAL if errors were
  * appended: wrong types, ranges and names, unknown keys, parameters that do not belong to the
  * chosen model, optimizer or schedule, a width not divisible by heads, batch sizes that do not fit.
  */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run benchmarks one after the other. Each prints a table for people and, for programs, lines that
-# are JSON objects; the latter are collected in build/bench.json.
+# are JSON objects; the results are collected in build/bench.json.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 mkdir -p build

@@ -500,7 +500,7 @@ for name, test in list(globals().items()):
     try:
         test()
         passed += 1
-    except Exception as error:  # whatever it is, the next test runs
+    except Exception as error:  # of any kind: the next test runs
         failed += 1
         print(f"  FAIL  {name}\n    | {type(error).__name__}: {error}")
 print(f"{passed} passed, {failed} failed")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The emulator finds what it says it finds: each planted bug, and nothing in the same kernels
- * without it, whatever the interleaving. */
+ * without it, for every interleaving. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -191,7 +191,7 @@ static void merge(cJSON *into, const cJSON *item)
     cJSON_ArrayForEach(below, item) merge(old, below);
 }
 
-/* What stands in `to` under this key becomes what `from` has there. */
+/* The member of `to` with this key becomes that of `from`. */
 static void take_from(cJSON *to, const cJSON *from, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(from, key);

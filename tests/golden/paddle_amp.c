@@ -83,7 +83,7 @@ static void check_default(void *context)
     }
 }
 
-/* No name that stands in one of Paddle's lists is taken for a misspelling. */
+/* No name that is in one of Paddle's lists is taken for a misspelling. */
 static void check_names(void *context)
 {
     static const char *const keys[] = {"white", "black", "gray"};

@@ -87,7 +87,7 @@ static bool is_update(const char *type)
     return false;
 }
 
-/* Exchanges stand behind the whole backward part here; overlap is the executor's business. */
+/* Exchanges follow the whole backward part here; overlap is the executor's business. */
 static void move_exchanges_back(char *types)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf before = {0}, exchanges = {0}, after = {0};
@@ -141,7 +141,7 @@ static const struct difference {
     const char *ours, *recorded;
 } differences[] = {
     /* Owners bring their parameters to all behind the update, not in front of the step. The tree
-     * sums gradients for all ranks, not for owners. Each update stands in the program of every
+     * sums gradients for all ranks, not for owners. Each update is in the program of every
      * rank and runs over what the rank owns. A rank makes its own copies in fp16. */
     {UNIT_SHARDING, "c_allreduce_sum all_gather momentum cast",
      "c_broadcast c_reduce_sum c_allreduce_sum c_allreduce_max momentum cast"},

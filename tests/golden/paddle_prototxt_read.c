@@ -54,7 +54,7 @@ static const struct {
     {"(micro_batch|fuse_broadcast_MB|sharding_group_size) *:", KNOB_MESSAGES, ACCEPTED},
 };
 
-/* The kind of the field called so, in whatever message; KNOB_MESSAGES: there is none. */
+/* The kind of the field called so, in any message; KNOB_MESSAGES: there is none. */
 static enum knob_kind kind_of(const struct knob_message *message, const char *name)
 {
     const struct knob_field *field = knobs_find(message, name, NULL);
@@ -94,7 +94,7 @@ static int form_of(const char *text)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* NUL cannot stand in what the JSON reader gives: it is read as U+E000 instead (see read_rows). */
+/* The JSON reader gives no NUL: it is read as U+E000 instead (see read_rows). */
 static size_t restore_nul(char *text)
 {
     size_t size = 0;

@@ -168,7 +168,7 @@ END
     diff -r --no-dereference "$images/fleetjob-$1" "$folder/root"
 }
 
-# From the same programs the same bytes, whatever the time, the mask and the order of things.
+# From the same programs the same bytes, at any time, with any mask and any order of files.
 is_reproducible() { # is_reproducible NAME
     local programs=$work/programs-$1 name
     name=$(python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["RepoTags"][0])' <"$work/oci-$1/manifest.json")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Goal: `fleetjob curve` draws what a run has left, whatever that is, and says clearly what it
+ * Goal: `fleetjob curve` draws what a run has left, in every form, and says clearly what it
  * cannot draw. Method: a small job with held-out data, run in two parts, leaves a record, event
  * files, JSON and checkpoints. The command reads each of them; then it is given what is missing,
  * empty and damaged, and outputs that it must not touch.

@@ -87,7 +87,7 @@ static void run_job(const char *workers, job_run_watch watch, void *context, str
     job_run(arguments, LIMIT_S, watch, context, out);
 }
 
-/* `words`, with NULL at the end, all stand in one line of the messages of `run`. */
+/* `words`, with NULL at the end, all are in one line of the messages of `run`. */
 static void expect_line(const char *errors, const char *what, const char *const *words)
 {
     FLEET_AUTO_FREE char *copy = strdup(errors);

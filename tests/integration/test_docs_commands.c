@@ -3,8 +3,8 @@
 /*
  * The commands of the pages against the programs. Every `fleetjob` command in a block of code names
  * a command and options that its help knows. `validate` and `plan` of files of this repository are
- * run as they stand there, and both with every example. The examples that train on text train for a
- * step or an update, each in a folder of its own; the others say here why not.
+ * run as the pages give them, and both with every example. The examples that train on text train
+ * for a step or an update, each in a folder of its own; the others say here why not.
  */
 #include <dirent.h>
 #include <setjmp.h>

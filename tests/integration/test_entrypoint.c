@@ -135,7 +135,8 @@ static void test_entrypoint__only_the_first_process_hands_over(void **state)
     }
 }
 
-/* As gosu and su-exec do: the process is the container's first one, whatever it executed before. */
+/* As gosu and su-exec do: the process is the container's first one, also after it executed other
+ * programs. */
 static void test_entrypoint__what_a_static_program_executes_hands_over(void **state)
 {
     const char *arguments[] = {"/bin/busybox", "sh", "-c", "exec /bin/echo '' a", NULL};

@@ -123,7 +123,7 @@ static char *linked_copy(void)
 
 /* ---- changing -------------------------------------------------------------------------------- */
 
-/* Number `nth` that stands in no string; `at` stands in none. */
+/* Number `nth` outside strings; `at` is outside strings. */
 static char *find_number(char *at, int nth)
 {
     for (bool in_string = false; *at; at++) {

@@ -2,7 +2,7 @@
 
 /*
  * What a job tells of its health: a NaN is traced to operator, tensor, micro-batch, rank and step,
- * whatever the number of workers; TensorBoard's files hold every step once, through kills and
+ * for every number of workers; TensorBoard's files hold every step once, through kills and
  * resumes.
  */
 #include <math.h>

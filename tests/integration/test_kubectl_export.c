@@ -2,7 +2,7 @@
 
 /*
  * `kubectl fleetjob export` with a kubectl that answers from files: what reaches this machine, that
- * the pod is deleted whatever happens, and the message when something is missing. Its `exec` runs
+ * the pod is deleted in every case, and the message when something is missing. Its `exec` runs
  * the command of the pod here. The scenario on a real cluster is in e2e/07-weights.bats.
  */
 #include <errno.h>

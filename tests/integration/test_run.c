@@ -300,7 +300,7 @@ static void test_run__a_command_that_fails_fails_the_job(void **state)
     release(&run);
 }
 
-/* Whichever rank it is, and whatever the others have done by then. */
+/* For every rank, and at any progress of the others. */
 static void test_run__a_rank_that_fails_after_others_have_finished_fails_the_job(void **state)
 {
     static const char *const ranks[] = {"0", "3"};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The state before the first step is a function of the job: whatever the number of threads that
- * made it, and whatever lay in the memory before. States of models with all kinds of initial
- * values, made by one thread and by several over memory full of rubbish, compared byte by byte.
+ * The state before the first step is a function of the job: it depends neither on the number of
+ * threads that made it, nor on what lay in the memory before. States of models with all kinds of
+ * initial values, made by one thread and by several over memory full of rubbish, compared byte by
+ * byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,7 +70,7 @@ static void test_initial_state__does_not_depend_on_threads(void **state)
     }
 }
 
-/* Every element, across the borders of whatever a thread makes at a time. */
+/* Every element, across the borders of the pieces that a thread makes at a time. */
 static void test_initial_state__is_that_of_seed_name_and_element(void **state)
 {
     struct step_rig rig;

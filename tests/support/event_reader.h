@@ -20,7 +20,7 @@ struct event_point {
 };
 
 struct event_points {
-    struct event_point *items; /* as they stand in the files */
+    struct event_point *items; /* as they are in the files */
     size_t count;
     int files;
     int64_t start_steps[64]; /* of the "start" records, in order */

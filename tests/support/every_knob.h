@@ -7,7 +7,7 @@
  * together with the field's switch ("amp_configs.incr_ratio" with "amp: true").
  *
  * Fields inside a list of messages are set in its first element. The knob "mode" is left out: a
- * resource refuses it whatever its value.
+ * resource refuses it with any value.
  */
 
 #include <stdbool.h>

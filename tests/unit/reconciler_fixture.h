@@ -167,7 +167,7 @@ static inline void start_controller(struct world *w)
     w->reconciler = reconciler_new(&options);
 }
 
-/* `namespaces` are those that it looks after; none: all. */
+/* `namespaces` are those that it manages; none: all. */
 static inline void start_for(struct world *w, uint64_t seed, const char *const *namespaces,
                              size_t count)
 {

@@ -197,7 +197,7 @@ static void write_first(struct team *team)
         shards_forget(f->path, team->folder, count);
 }
 
-/* All writers stand before their first call. False: no ptrace here. */
+/* All writers are stopped before their first call. False: no ptrace here. */
 static bool team_start(struct team *team)
 {
     bool is_allowed = true;

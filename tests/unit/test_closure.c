@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Goal: the closure arrives in another folder complete, with its modes, whatever was there before.
- * Method: a small closure in a temporary folder, installed and looked at.
+ * Goal: the closure arrives in another folder complete, with its modes, and replaces what was there
+ * before. Method: a small closure in a temporary folder, installed and looked at.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Goal: losses come from whatever a run leaves, are averaged without bias, and get the axis that
- * shows them. Method: small tables of losses; records and event files as text and bytes, sound
+ * Goal: losses come from every file that a run leaves, are averaged without bias, and get the axis
+ * that shows them. Method: small tables of losses; records and event files as text and bytes, sound
  * and damaged.
  */
 #include <errno.h>
@@ -228,7 +228,7 @@ static void test_axis__ticks_are_round_numbers(void **state)
     expect_ticks(1e30, 1e30, 0, 0, "9e29 9.5e29 1e30 1.05e30 1.1e30");
 }
 
-/* Whatever the range, there are some ticks but not too many, ascending, with different texts. */
+/* For every range there are some ticks but not too many, ascending, with different texts. */
 static void test_axis__any_range_has_ticks(void **state)
 {
     static const double values[] = {-1e100, -1e16,     -3.7, -1e-9, 0,   1e-300, 1e-9, 0.3,

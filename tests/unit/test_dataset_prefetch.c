@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What is taken is what the numbers say, whatever was wanted before; errors arrive with the
+/* The numbers alone say what is taken, not what was wanted before; errors arrive with the
  * batch. */
 #include <errno.h>
 #include <setjmp.h>

@@ -95,7 +95,7 @@ static void check_example(const char *page, const char *yaml, size_t size)
         expect_strategy(page, strategy);
 }
 
-/* Text between ```yaml and ```. Placeholders are no examples: they stand in blocks without a
+/* Text between ```yaml and ```. Placeholders are no examples: they are in blocks without a
  * name. */
 static void check_page(const char *path)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The kind of a file follows from its content; both forms of a strategy may stand in a job. */
+/* The kind of a file follows from its content; both forms of a strategy may be in a job. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An export holds the weights as they are, whatever the shards; its digest is the job's. */
+/* An export holds the weights as they are, for all ways to shard them; its digest is the job's. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -156,7 +156,7 @@ static int decode(const char *text, struct sample *out, struct fleet_errors *err
     FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
 
     assert_non_null(json);
-    memset(out, 0xa5, sizeof(*out)); /* whatever was there must not matter */
+    memset(out, 0xa5, sizeof(*out)); /* what was there must not matter */
     return fleet_object_decode(&sample_type, json, "spec", out, errors);
 }
 
@@ -222,7 +222,7 @@ static void test_field__every_kind_is_read_and_written_back(void **state)
     fleet_object_release(&sample_type, &s);
 }
 
-/* A part of a text, and what may stand there instead. */
+/* A part of a text, and what may replace it. */
 static const struct {
     const char *from, *to;
 } changes[] = {{"", ""},

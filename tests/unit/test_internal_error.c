@@ -2,7 +2,7 @@
 
 /*
  * A broken invariant of one job (controller/fleetjob/internal_error.c): planted where a pass of the
- * job "gpt" decides, or in its hub, while a whole controller looks after others on the fake API
+ * job "gpt" decides, or in its hub, while a whole controller manages others on the fake API
  * server.
  */
 #include "tests/unit/reconciler_fixture.h"
@@ -138,8 +138,8 @@ static void test_internal_error__the_hub_is_made_anew_if_it_happens_again(void *
     stop(&w);
 }
 
-/* Time never goes back, says an assertion at the begin of each call (hub.c): the next one, whatever
- * it is, fails. */
+/* Time never goes back, says an assertion at the beginning of each call (hub.c): the next one,
+ * however it is, fails. */
 static void plant_in_hub(struct world *w)
 {
     struct hub_output out = {0};

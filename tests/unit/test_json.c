@@ -53,7 +53,7 @@ static void test_json__says_where_a_text_is_wrong(void **state)
         {"\"\\u12g4\"", "line 1, column 2: not JSON: \\u needs four hexadecimal digits"},
         {"\"\\", "line 1, column 2: not JSON: no such escape in a string"},
         {"\"ab", "line 1, column 1: not JSON: a string that does not end"},
-        {"{\"a\" 1}", "line 1, column 6: not JSON: a colon must stand behind a key"},
+        {"{\"a\" 1}", "line 1, column 6: not JSON: a colon must follow a key"},
         {"{a: 1}", "line 1, column 2: not JSON: a key in quotes must stand here"},
         {"{\"a\": 1,}", "line 1, column 9: not JSON: a key in quotes must stand here"},
         {"{\"a\": 1", "line 1, column 8: not JSON: a comma or } must stand here"},

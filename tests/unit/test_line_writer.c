@@ -54,7 +54,7 @@ static void test_line_writer__writes_in_order(void **state)
     (void)close(fds[0]);
 }
 
-/* Numbers stand in ascending order; where some are missing, a line says how many. Returns how many
+/* Numbers are in ascending order; where some are missing, a line says how many. Returns how many
  * are missing, *out_next the number after the last. */
 static int64_t check_numbers(const char *text, int *out_next)
 {

@@ -2,7 +2,7 @@
 
 /*
  * The agent's and the trainer's protocol: every message survives a round trip, limits and rules of
- * link.h are refused with the reason, and the stream hands out whole messages whatever the cuts.
+ * link.h are refused with the reason, and the stream hands out whole messages for all cuts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -251,7 +251,7 @@ static void close_pair(struct pair *p)
     link_release(&p->trainer);
 }
 
-static void test_link__hands_out_messages_whatever_the_cuts(void **state)
+static void test_link__hands_out_messages_for_all_cuts(void **state)
 {
     struct link_message m = sample(LINK_PROGRESS), got;
     struct fleet_strbuf text = {0};
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(test_link__values_arrive_as_they_were_sent),
         cmocka_unit_test(test_link__refuses_what_breaks_a_rule),
         cmocka_unit_test(test_link__cuts_long_texts_at_a_character),
-        cmocka_unit_test(test_link__hands_out_messages_whatever_the_cuts),
+        cmocka_unit_test(test_link__hands_out_messages_for_all_cuts),
         cmocka_unit_test(test_link__queues_what_the_socket_does_not_take),
         cmocka_unit_test(test_link__tells_when_the_other_side_is_gone),
         cmocka_unit_test(test_link__refuses_a_line_without_end),

@@ -116,7 +116,7 @@ static int leave_folder(void **state)
 
 struct text_case {
     char *name, *command;       /* "validate --cluster" */
-    struct fleet_strbuf change; /* lines as they stand in the file */
+    struct fleet_strbuf change; /* lines as they are in the file */
     struct fleet_strbuf said;
 };
 

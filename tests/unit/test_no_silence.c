@@ -5,10 +5,10 @@
  *
  *   (a) gets another program, grid of ranks or rule of the loss scale than without it, or
  *   (b) is refused with the path of a field that it wrote, or
- *   (c) is reported: the field stands in its plan or among its warnings, with a reason.
+ *   (c) is reported: the field is in its plan or among its warnings, with a reason.
  *
  * All knobs, alone and with the switch that they belong to, every model, one worker and two. A knob
- * that is never (a) nor (b) stands in a table here, with the reason why results do not need it.
+ * that is never (a) nor (b) is in a table here, with the reason why results do not need it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -278,7 +278,7 @@ static void test_observe__a_valid_job_is_planned(void **state)
     assert_int_equal(actions.write, ACTION_WRITE_NOW);
     actions.write = ACTION_WRITE_NOTHING;
     observe_complete(&w.observation, &actions);
-    assert_int_equal(actions.write, ACTION_WRITE_NOTHING); /* it stands there already */
+    assert_int_equal(actions.write, ACTION_WRITE_NOTHING); /* the status says it already */
     actions_release(&actions);
     release(&w);
 }

@@ -105,7 +105,7 @@ static void test_origin__what_differs_is_named(void **state)
            "spec.strategy.gradient_merge");
 }
 
-static void test_origin__whatever_a_manifest_says_is_compared(void **state)
+static void test_origin__all_that_a_manifest_says_is_compared(void **state)
 {
     (void)state;
     expect(parse("{\"training\":7,\"dataSha256\":{}}"), origin_of(PLAIN, "{}", 1),
@@ -121,7 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_origin__the_same_job_elsewhere_and_for_longer_is_the_same),
         cmocka_unit_test(test_origin__what_differs_is_named),
-        cmocka_unit_test(test_origin__whatever_a_manifest_says_is_compared),
+        cmocka_unit_test(test_origin__all_that_a_manifest_says_is_compared),
     };
 
     return cmocka_run_group_tests_name("origin", tests, NULL, NULL);

@@ -121,7 +121,7 @@ static void test_pipeline_schedule__takes_the_published_time(void **state)
     }
 }
 
-/* (M + P - 1)(t_f + t_b) for both orders, whatever the sizes. */
+/* (M + P - 1)(t_f + t_b) for both orders and all sizes. */
 static void test_pipeline_schedule__takes_the_time_of_the_formula(void **state)
 {
     (void)state;

@@ -409,7 +409,7 @@ static void test_plan_explain__refuses_more_stages_than_layers(void **state)
     fleet_errors_release(&errors);
 }
 
-/* Paddle keeps the pipeline of one worker; there is nothing to cut, whatever the model. */
+/* Paddle keeps the pipeline of one worker; there is nothing to cut, for every model. */
 static void test_plan_explain__runs_a_pipeline_of_one_stage(void **state)
 {
     static const char mlp[] =

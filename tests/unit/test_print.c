@@ -118,7 +118,7 @@ static const struct {
     {TWO "forward send a -> ; group=dat\n", "group=dat is not known"},
     {TWO "forward relu a -> a ; speed=3\n", "attribute speed is not known"},
     {TWO "update sgd a -> a ;\nforward relu a -> a ;\n",
-     "line 4: section micro_batch stands behind a later one"},
+     "line 4: section micro_batch follows a later one"},
     {TWO "forward relu \x01 -> a ;\n", "byte 0x01"},
 };
 

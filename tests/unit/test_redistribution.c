@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Steps between layouts, carried out on arrays: whatever the layouts, each device ends with exactly
+ * Steps between layouts, carried out on arrays: for all layouts each device ends with exactly
  * the slice that the target gives it.
  */
 #include <setjmp.h>

@@ -501,7 +501,7 @@ static void test_select__idle_knobs_are_named(void **state)
            "sharding group, all ranks that are left");
 }
 
-/* Knobs that Paddle has and that change nothing here, whatever they are set to. */
+/* Knobs that Paddle has and that change nothing here, with any value. */
 static void test_select__knobs_of_the_exchange_that_change_nothing_are_named(void **state)
 {
     static const char *const knobs[][2] = {

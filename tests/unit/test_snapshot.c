@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A checkpoint written beside the training holds the state of its step, whatever happens after the
- * guard, and with any bound on memory. */
+/* A checkpoint written beside the training holds the state of its step, for all that happens after
+ * the guard, and with any bound on memory. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

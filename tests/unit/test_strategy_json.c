@@ -3,7 +3,7 @@
 /*
  * The strategy as JSON: each rule of strategy_json.h, each field of the table there and back, and
  * the recorded assignments row by row. Where FleetJob takes another side than the recording, the
- * row stands in a table with the reason.
+ * row is in a table with the reason.
  */
 #include <errno.h>
 #include <setjmp.h>

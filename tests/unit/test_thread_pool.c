@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The pool runs every task exactly once, whatever the number of threads; quotas are read right. */
+/* The pool runs every task exactly once, for every number of threads; quotas are read right. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -67,7 +67,7 @@ static void file_name(const char *kind, int shard, int shards, char out[64])
     (void)snprintf(out, 64, "%s-%05d-of-%05d.safetensors", kind, shard + 1, shards);
 }
 
-/* A shard that will not be: what is there of it goes, so that a full disk has room to say why. */
+/* Remove an unfinished shard, so that a full disk has room for the error. */
 static void remove_files(const char *path, const char *folder, int shard, int shards)
 {
     FLEET_AUTO_FREE char *place = fleet_file_join(path, folder);

@@ -23,7 +23,7 @@
 
 #define SPIN_MS    0.05 /* of looking before a sleep */
 #define SPIN_TRIES 3    /* waits in a row that find nothing */
-#define SPIN_REST  64   /* waits that do not look after them */
+#define SPIN_REST  64   /* waits without a poll of them */
 
 /* ---- life ------------------------------------------------------------------------------------ */
 

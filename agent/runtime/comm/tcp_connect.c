@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Connecting the ranks of a generation, whatever else knocks at the door.
+ * Connects the ranks of a generation. Other clients may connect, too; they are refused.
  *
  *   dialling (lower ranks)                             accepting (higher ranks)
  *

@@ -7,7 +7,7 @@
  *     P(next = s | history) = p[(s − rotation(history)) mod symbols],   p[i] = c/(i + 1)²,
  *
  * with a rotation drawn from the seed and the history. The entropy of the next token is therefore
- * that of p, whatever the history: no model can do better than Σ −p ln p, and one that has learnt
+ * that of p, for every history: no model can do better than Σ −p ln p, and one that has learnt
  * the rotations does as well. A sample begins with `order` uniform tokens and is a function of its
  * number.
  */

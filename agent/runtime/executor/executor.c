@@ -59,7 +59,7 @@ static struct memory_place place_of(const struct memory_plan *plan, int var)
                                : plan->places[var];
 }
 
-/* Another rank runs it: it reads a state that this one lacks. Or it stands behind the updates, and
+/* Another rank runs it: it reads a state that this one lacks. Or it follows the updates, and
  * the trainer runs it (agent/runtime/share.h). */
 static bool is_elsewhere(const struct memory_plan *plan, const struct program_op *op)
 {

@@ -28,7 +28,7 @@ struct generator {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The model in fp32, one sample a micro-batch, whatever the job's strategy was. Borrows texts. */
+/* The model in fp32, one sample a micro-batch, for every strategy of the job. Borrows texts. */
 static void make_record(struct generator *g, const struct job_record *record)
 {
     g->own = (struct job_record){.training = record->training};

@@ -114,7 +114,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- .Values.image.runtime | default (include "fleetjob.image" (merge (dict "part" "runtime") .)) -}}
 {{- end -}}
 
-{{/* Two controllers that look after the same jobs would fight over their pods: fails if another release has the rights to.
+{{/* Two controllers that manage the same jobs would fight over their pods: fails if another release has the rights to.
      Seen is what Helm may read in any case: all bindings for all namespaces, else those in the namespaces of the list. */}}
 {{- define "fleetjob.refuseOthers" -}}
 {{- $api := "rbac.authorization.k8s.io/v1" }}
@@ -128,7 +128,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $release := printf "%s/%s" (dig "annotations" "meta.helm.sh/release-namespace" "" .metadata) (dig "annotations" "meta.helm.sh/release-name" "" .metadata) }}
 {{- $isForJobs := or (and (eq .kind "ClusterRoleBinding") (hasSuffix "-controller" .metadata.name)) (hasSuffix "-controller-jobs" .metadata.name) }}
 {{- if and $isForJobs (eq (dig "labels" "app.kubernetes.io/name" "" .metadata) "fleetjob") (ne $release (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
-{{- fail (printf "release %s looks after the FleetJobs in %s already, and two controllers would fight over them: uninstall it, or give both a list of namespaces of their own" $release (ternary (printf "namespace %s" .metadata.namespace) "all namespaces" (hasKey .metadata "namespace"))) }}
+{{- fail (printf "release %s manages the FleetJobs in %s already, and two controllers would fight over them: uninstall it, or give both a list of namespaces of their own" $release (ternary (printf "namespace %s" .metadata.namespace) "all namespaces" (hasKey .metadata "namespace"))) }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -36,7 +36,7 @@
  * transpose               all
  * reshape                 the first dimension of each run of dimensions that becomes another run
  * elementwise, optimizers all
- * communication,          none: they speak of groups of ranks and of the flat spaces
+ * communication,          none: they are about groups of ranks and the flat spaces
  * batch_norm_sums,
  * batch_norm_grad_sums,
  * grad_norm, check_finite

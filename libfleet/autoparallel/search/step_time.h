@@ -32,7 +32,7 @@ struct step_work {
 struct step_profile {
     int64_t layers;
     struct step_work *work;      /* [layers] forward and backward */
-    struct step_work front, end; /* what stands before the first and behind the last layer */
+    struct step_work front, end; /* what runs before the first and after the last layer */
     double update;               /* seconds of checks and optimizer, for all elements */
     double total;                /* seconds of a micro-batch on one device */
 };

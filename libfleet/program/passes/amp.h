@@ -15,7 +15,7 @@ struct program;
  *
  *   strategy.amp                    the lists say where (amp_lists.h)
  *   strategy.amp, use_pure_fp16     16 bits everywhere but in custom_black_list
- *   strategy.amp, use_pure_bf16     the same in bf16, whatever is the default
+ *   strategy.amp, use_pure_bf16     the same in bf16, with any default
  *   precision alone                 the lists, and what is in none follows what it reads
  *
  * An activation inside a linear that a custom list names becomes an operator of its own where the

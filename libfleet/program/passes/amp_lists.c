@@ -60,7 +60,7 @@ const char *const *amp_lists_paddle_types(enum op_kind kind)
     return rows[kind].types;
 }
 
-/* What else stands in the lists of Paddle 2.0 and 2.6: another model may have it, so it is no
+/* What else is in the lists of Paddle 2.0 and 2.6: another model may have it, so it is no
  * misspelling. */
 static const char *const others[] = {"acos",
                                      "asin",

@@ -65,14 +65,14 @@ static void graph_release(struct graph *g)
     free(g->removed);
 }
 
-/* The operator stores output 0 in whatever type it has. */
+/* The operator stores output 0 in any type. */
 static bool stores_any(enum op_kind kind)
 {
     return kind == OP_ADD || kind == OP_LAYER_NORM || kind == OP_LAYER_NORM_GRAD ||
            kind == OP_RMS_NORM || kind == OP_RMS_NORM_GRAD || kind == OP_EMBEDDING;
 }
 
-/* The operator loads input `input` in whatever type it has. */
+/* The operator loads input `input` in any type. */
 static bool loads_any(enum op_kind kind, int input)
 {
     switch (kind) {

@@ -211,7 +211,7 @@ struct cluster_record { /* of a generation, assigned or not */
     int restarts; /* written with it */
 };
 
-struct cluster_job { /* what is true of a job, whatever its status says */
+struct cluster_job { /* what is true of a job, even if its status differs */
     char name[32], uid[48];
     bool is_gone; /* deleted */
     int workers_min, workers_max, desired, processes, restarts_max, elastic_s;

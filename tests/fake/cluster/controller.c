@@ -2,8 +2,8 @@
 
 /*
  * Replicas of the controller: the real one, with the fake API server for a world and the hubs'
- * network in memory. A frozen replica does not run, its time goes on; when it wakes up, whatever
- * was due is due at once, its hubs before or after the rest.
+ * network in memory. A frozen replica does not run, its time goes on; when it wakes up, all
+ * that was due is due at once, its hubs before or after the rest.
  */
 #include <math.h>
 #include <stdio.h>
@@ -255,7 +255,7 @@ static void tick_hubs(struct cluster *c, struct cluster_replica *replica)
     }
 }
 
-/* Time never goes back, says an assertion at the begin of each call: what the hub does for the
+/* Time never goes back, says an assertion at the beginning of each call: what the hub does for the
  * first one is dropped, the second one fails. */
 void cluster_hub_break(struct cluster *c, int job)
 {

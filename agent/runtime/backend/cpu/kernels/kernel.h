@@ -4,7 +4,7 @@
 
 /*
  * Helpers of all kernels: the sizes and types of operands, and how a loop is cut into tasks.
- * A task takes about KERNEL_TASK_ELEMENTS elements, whatever the number of threads.
+ * A task takes about KERNEL_TASK_ELEMENTS elements, for any number of threads.
  */
 
 #include <errno.h>
