@@ -22,6 +22,7 @@
 #include "libfleet/base/yaml.h"
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/prototxt.h"
+#include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"
 
 /* apiVersion and kind must be exactly ours. */
@@ -201,7 +202,5 @@ const char *fleetjob_strategy_path(const struct fleetjob *job)
 
 int64_t fleetjob_gradient_merge_k(const struct fleetjob *job)
 {
-    const struct strategy *strategy = &job->spec.strategy;
-
-    return strategy->gradient_merge ? strategy->gradient_merge_configs.k_steps : 1;
+    return select_merge_steps(&job->spec.strategy);
 }

@@ -274,7 +274,7 @@ int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas);
 /* "spec.strategyText" if the job gives its strategy so, else "spec.strategy". Static. */
 const char *fleetjob_strategy_path(const struct fleetjob *job);
 
-/* k_steps of an active gradient_merge, else 1. */
+/* Batches of an update: select_merge_steps(). */
 int64_t fleetjob_gradient_merge_k(const struct fleetjob *job);
 
 #endif

@@ -93,10 +93,15 @@ static void check_pipeline(const struct validation *c, int64_t degree)
 /* If the value is unknown, 1, the minimum. */
 static int64_t merge_steps(const struct validation *c)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    static const char *const configs[] = {"gradient_merge_configs", "sharding_configs"};
+    bool is_known = true;
 
-    fleet_strbuf_appendf(&path, "%s.gradient_merge_configs", strategy_path(c));
-    return validation_knows(c, path.text) ? fleetjob_gradient_merge_k(c->job) : 1;
+    for (size_t i = 0; i < FLEET_COUNT(configs); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        fleet_strbuf_appendf(&path, "%s.%s", strategy_path(c), configs[i]);
+        is_known &= validation_knows(c, path.text);
+    }
+    return is_known ? fleetjob_gradient_merge_k(c->job) : 1;
 }
 
 /* Does each worker get a micro-batch? `field` gives the number of workers. */

@@ -72,13 +72,6 @@ static bool scales_by_itself(const struct support_question *q, const struct supp
            strcmp(q->selection->final.gradient_scale_configs.scale_strategy, "customized") == 0;
 }
 
-static bool merges_inside_sharding(const struct support_question *q, const struct support_gap *gap)
-{
-    (void)gap;
-    return q->selection->final.sharding &&
-           q->selection->final.sharding_configs.gradient_merge_acc_step > 1;
-}
-
 static bool exchanges_nothing(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
@@ -147,13 +140,6 @@ const struct support_gap support_gaps[] = {
      "on more than one worker, with the value customized",
      "a program of your own would scale the gradient of the loss; the built-in models have none",
      scales_by_itself,
-     0},
-    {"sharding_configs.gradient_merge_acc_step",
-     {NULL},
-     "above 1, with sharding",
-     "it merges gradients inside the sharding unit, which the built-in runtime does not have; "
-     "gradient_merge with gradient_merge_configs.k_steps merges them without it",
-     merges_inside_sharding,
      0},
     {"build_strategy.reduce_strategy",
      {NULL},

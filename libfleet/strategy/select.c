@@ -140,6 +140,38 @@ static void refuse_amp_contradictions(struct selection *x)
     fleet_map_release(&names);
 }
 
+/* From 2.1 on, sharding merges gradients itself: their mean over so many batches. That is
+ * gradient_merge under another name. */
+static void merge_inside_sharding(struct selection *x)
+{
+    struct strategy *s = &x->strategy;
+    struct strategy_gradient_merge_config *merge = &s->gradient_merge_configs;
+    int steps = s->sharding_configs.gradient_merge_acc_step;
+    bool is_other = x->options->policy == STRATEGY_FULL &&
+                    ((merge->has_k_steps && merge->k_steps != steps) || !merge->avg);
+
+    if (!s->sharding || steps <= 1)
+        return;
+    if (is_other)
+        refuse(x, "sharding_configs.gradient_merge_acc_step",
+               "is %d, and gradient_merge_configs has k_steps %d and avg %s: %s; leave one of them "
+               "out",
+               steps, merge->k_steps, merge->avg ? "true" : "false", two_intervals);
+    unit_set(s, UNIT_GRADIENT_MERGE, true);
+    merge->k_steps = steps;
+    merge->avg = true;
+    merge->has_k_steps = merge->has_avg = s->has_gradient_merge_configs = KNOB_BY_NAME;
+}
+
+int select_merge_steps(const struct strategy *s)
+{
+    bool is_divided = s->sharding || s->hybrid_configs.sharding_degree > 1;
+
+    if (is_divided && s->sharding_configs.gradient_merge_acc_step > 1)
+        return s->sharding_configs.gradient_merge_acc_step;
+    return s->gradient_merge ? s->gradient_merge_configs.k_steps : 1;
+}
+
 /* hybrid_configs switches on by degrees what the static graph switches on by flags. */
 static void switch_on_by_degrees(struct strategy *s)
 {
@@ -334,6 +366,7 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
         select_paddle(&x.strategy, options, &result);
     else
         select_full(&x);
+    merge_inside_sharding(&x);
     if (knows_grid && has_legal_degrees(&x.strategy))
         (void)topology_build(&x.strategy, options->world_size, path, &topology, errors);
     result.final = x.strategy; /* moved */
@@ -397,6 +430,7 @@ void select_roughly(const struct strategy *s, const struct select_options *optio
         select_paddle(&x.strategy, options, out);
     else
         select_full(&x);
+    merge_inside_sharding(&x);
     if (!select_knows_grid(options->unread, path) || !has_legal_degrees(&x.strategy) ||
         topology_build(&x.strategy, options->world_size, "", out_topology, &ignored) < 0)
         guess_topology(&x.strategy, options->world_size, out_topology);

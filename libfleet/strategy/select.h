@@ -113,6 +113,10 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
 void select_roughly(const struct strategy *s, const struct select_options *options,
                     const char *path, struct select_result *out, struct topology *out_topology);
 
+/* The batches of an update that `s` asks for: those of sharding_configs.gradient_merge_acc_step, of
+ * gradient_merge, or 1. */
+int select_merge_steps(const struct strategy *s);
+
 /* True if all fields that decide which ranks work together could be read. `unread` may be NULL. */
 bool select_knows_grid(const struct fleet_errors *unread, const char *path);
 

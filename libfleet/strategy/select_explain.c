@@ -211,6 +211,13 @@ static void explain_idle_knobs(const struct strategy *asked, const struct topolo
     explain_lonely_knobs(asked, t, out);
 }
 
+/* Sharding merges gradients also where it divides nothing. */
+static bool merges_gradients(const struct strategy *s, const char *configs)
+{
+    return strcmp(configs, "sharding_configs") == 0 && s->sharding &&
+           s->sharding_configs.gradient_merge_acc_step > 1;
+}
+
 /* Configs of a knob that is off, or that is on without effect. */
 static void explain_configs(const struct strategy *asked, const struct strategy *s,
                             struct select_result *out)
@@ -224,7 +231,7 @@ static void explain_configs(const struct strategy *asked, const struct strategy 
             select_note(&out->without_effect, configs, "%s is dropped", knob);
         else if (!is_true(asked, knob) && !is_true(s, knob))
             select_note(&out->without_effect, configs, "%s is off", knob);
-        else if (select_has_note(&out->without_effect, knob))
+        else if (select_has_note(&out->without_effect, knob) && !merges_gradients(s, configs))
             select_note(&out->without_effect, configs, "%s has nothing to do", knob);
     }
 }
@@ -251,6 +258,16 @@ static void explain_offload(const struct strategy *s, struct select_result *out)
     if (s->recompute && r->enable_offload && r->checkpoints.count == 1)
         select_note(&out->without_effect, "recompute_configs.enable_offload",
                     "the last checkpoint is never moved, and there is only one");
+}
+
+static void note_merge(const struct strategy *s, struct select_result *out)
+{
+    int steps = s->sharding_configs.gradient_merge_acc_step;
+
+    if (merges_gradients(s, "sharding_configs"))
+        select_note(&out->notes, "sharding_configs.gradient_merge_acc_step",
+                    "merges the gradients of %d batches, as gradient_merge with k_steps %d does",
+                    steps, steps);
 }
 
 /* sharding_group_size has no effect while the whole world is one group. */
@@ -336,6 +353,7 @@ void select_explain(const struct strategy *asked, const struct select_options *o
     explain_idle_knobs(asked, topology, out);
     explain_configs(asked, s, out);
     explain_batch_norm(asked, options, topology, out);
+    note_merge(s, out);
     explain_group_size(s, out);
     explain_offload(s, out);
     list_dependencies(s, options, topology, &out->depends_on_workers);

@@ -68,6 +68,7 @@ struct combination {
     struct fleet_strbuf strategy; /* acts on the values */
     struct fleet_strbuf division; /* of state and messages over ranks: the reference has none */
     struct fleet_strbuf options;  /* strategyOptions */
+    const char *equivalent;       /* what the reference has for a part of the division */
 };
 
 static void combination_release(struct combination *c)
@@ -185,6 +186,10 @@ static void draw_sharding(struct dice *dice, struct combination *c)
                              1 + roll(dice, 4));
     if (chance(dice, 20))
         fleet_strbuf_appendf(&c->division, ", stage: %d", 1 + roll(dice, 3));
+    if (chance(dice, 20) && !strstr(fleet_strbuf_text(&c->strategy), "gradient_merge")) {
+        fleet_strbuf_append(&c->division, ", gradient_merge_acc_step: 3");
+        c->equivalent = "gradient_merge: true, gradient_merge_configs: {k_steps: 3}, ";
+    }
     fleet_strbuf_append(&c->division, "}, ");
     if (chance(dice, 40))
         fleet_strbuf_append(&c->options, "partition: greedy, ");
@@ -209,7 +214,7 @@ static void draw(unsigned long seed, struct combination *out)
 {
     struct dice dice = {.state = seed * UINT64_C(0x2545f4914f6cdd1d)};
 
-    *out = (struct combination){.seed = seed};
+    *out = (struct combination){.seed = seed, .equivalent = ""};
     draw_training(&dice, out);
     draw_strategy(&dice, out);
     draw_division(&dice, out);
@@ -229,7 +234,8 @@ static char *write_job(const struct combination *c, const char *folder, bool is_
         "spec:\n  worker: {replicas: %d}\n  strategyOptions: {%s}\n  strategy: {%s%s}\n"
         "  training: {%s}\n",
         is_reference ? 1 : c->workers, fleet_strbuf_text(&c->options),
-        fleet_strbuf_text(&c->strategy), is_reference ? "" : fleet_strbuf_text(&c->division),
+        fleet_strbuf_text(&c->strategy),
+        is_reference ? c->equivalent : fleet_strbuf_text(&c->division),
         fleet_strbuf_text(&c->training));
     assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
     return path;

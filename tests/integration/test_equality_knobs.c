@@ -129,6 +129,8 @@ static const struct job jobs[] = {
      "strategy: {sharding: true, recompute: true, gradient_merge: true, gradient_merge_configs: "
      "{k_steps: 2}, " O1 "}",
      OVERFLOWS},
+    {"sharding that merges gradients", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {gradient_merge_acc_step: 3}}", NONE},
     {"all at once", GPT, ADAMW, "",
      "strategy: {recompute: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}, " O1
      "}",

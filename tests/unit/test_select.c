@@ -346,6 +346,51 @@ static void test_select__full_applies_what_goes_together(void **state)
            "adamw", "pipeline>tensor_parallel; workers tensor_parallel");
 }
 
+static void test_select__sharding_merges_gradients_as_gradient_merge_does(void **state)
+{
+    static const char merges[] =
+        "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 4}}";
+
+    (void)state;
+    expect(merges, STRATEGY_FULL, 4, "adam", "sharding>gradient_merge");
+    expect(merges, STRATEGY_FULL, 1, "adam",
+           "gradient_merge; idle sharding: a sharding group of one rank divides nothing");
+    expect(merges, STRATEGY_PADDLE, 4, "adam", "sharding");
+    expect("{'sharding_configs': {'gradient_merge_acc_step': 4}}", STRATEGY_FULL, 4, "adam",
+           "; idle sharding_configs: sharding is off");
+    expect("{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 4},"
+           " 'gradient_merge': true, 'gradient_merge_configs': {'k_steps': 4}}",
+           STRATEGY_FULL, 4, "adam", "sharding>gradient_merge");
+    expect("{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 4},"
+           " 'gradient_merge': true, 'gradient_merge_configs': {'k_steps': 2}}",
+           STRATEGY_FULL, 4, "adam",
+           "refused sharding_configs.gradient_merge_acc_step: is 4, and gradient_merge_configs has "
+           "k_steps 2 and avg true: two rules for one interval; leave one of them out");
+}
+
+/* The effective strategy has the mean over the batches, under both policies. */
+static void test_select__what_sharding_merges_is_in_the_effective_strategy(void **state)
+{
+    static const enum strategy_policy policies[] = {STRATEGY_FULL, STRATEGY_PADDLE};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(policies); i++) {
+        struct select_options options = {
+            .policy = policies[i], .world_size = 4, .optimizer = "adam"};
+        struct fleet_errors errors = {0};
+        struct select_result r;
+        struct strategy s;
+        make(&s, "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 3}}");
+        assert_int_equal(select_merge_steps(&s), 3);
+        assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
+        assert_true(r.final.gradient_merge && r.final.gradient_merge_configs.avg);
+        assert_int_equal(r.final.gradient_merge_configs.k_steps, 3);
+        assert_true(select_has_note(&r.notes, "sharding_configs.gradient_merge_acc_step"));
+        select_result_release(&r);
+        strategy_release(&s);
+    }
+}
+
 static void test_select__full_refuses_contradictions_by_name(void **state)
 {
     (void)state;
@@ -659,6 +704,8 @@ int main(void)
         cmocka_unit_test(test_select__auto_alone_chooses_by_optimizer),
         cmocka_unit_test(test_select__auto_beside_others_does_nothing),
         cmocka_unit_test(test_select__full_applies_what_goes_together),
+        cmocka_unit_test(test_select__sharding_merges_gradients_as_gradient_merge_does),
+        cmocka_unit_test(test_select__what_sharding_merges_is_in_the_effective_strategy),
         cmocka_unit_test(test_select__full_refuses_contradictions_by_name),
         cmocka_unit_test(test_select__full_contradicts_exactly_the_documented_pairs),
         cmocka_unit_test(test_select__pure_16_bits_say_what_is_stored),

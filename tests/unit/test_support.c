@@ -84,13 +84,6 @@ static const struct {
     {"gradient_scale_configs.scale_strategy",
      "{'gradient_scale_configs': {'scale_strategy': 'customized'}}", "adamw",
      "gradient_scale_configs.scale_strategy", GPT, 2},
-    {"sharding_configs.gradient_merge_acc_step",
-     "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 2}}", "adamw",
-     "sharding_configs.gradient_merge_acc_step", GPT, 1},
-    {"sharding_configs.gradient_merge_acc_step",
-     "{'sharding': true, 'sharding_configs': {'gradient_merge_acc_step': 2, 'dp_degree': 2, "
-     "'sharding_degree': 1}}",
-     "adamw", "sharding_configs.gradient_merge_acc_step", GPT, 2},
     {"build_strategy.reduce_strategy", "{'build_strategy': {'reduce_strategy': 2}}", "adamw",
      "build_strategy.reduce_strategy", GPT, 2},
     {"amp_configs.use_optimizer_fp16", "{'amp': true, 'amp_configs': {'use_optimizer_fp16': true}}",
