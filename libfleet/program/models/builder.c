@@ -7,11 +7,11 @@
 #include "libfleet/program/models/builder.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/program/models/builder_internal.h"
 #include "libfleet/program/slice.h"
 
 /* Of a forward part: passes and autodiff add several for each, and PROGRAM_VARS_MAX must hold. */
@@ -40,8 +40,8 @@ void builder_enter(struct builder *b, int layer, const char *prefix)
     b->layer = layer;
 }
 
-static int add_var(struct builder *b, const char *name, const char *suffix, enum program_type type,
-                   enum program_role role, int ndim, const int64_t *shape)
+int builder_add_var(struct builder *b, const char *name, const char *suffix, enum program_type type,
+                    enum program_role role, int ndim, const int64_t *shape)
 {
     char full[PROGRAM_NAME_MAX];
     int index, used;
@@ -63,14 +63,14 @@ static int add_var(struct builder *b, const char *name, const char *suffix, enum
 int builder_input(struct builder *b, const char *name, enum program_type type, int ndim,
                   const int64_t *shape)
 {
-    return add_var(b, name, "", type, PROGRAM_ROLE_INPUT, ndim, shape);
+    return builder_add_var(b, name, "", type, PROGRAM_ROLE_INPUT, ndim, shape);
 }
 
-static int add_parameter(struct builder *b, const char *name, const char *suffix,
-                         enum program_initial initial, double deviation, int ndim,
-                         const int64_t *shape)
+int builder_add_parameter(struct builder *b, const char *name, const char *suffix,
+                          enum program_initial initial, double deviation, int ndim,
+                          const int64_t *shape)
 {
-    int index = add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_PARAMETER, ndim, shape);
+    int index = builder_add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_PARAMETER, ndim, shape);
 
     if (index == PROGRAM_NONE)
         return index;
@@ -83,13 +83,13 @@ static int add_parameter(struct builder *b, const char *name, const char *suffix
 int builder_parameter(struct builder *b, const char *name, enum program_initial initial,
                       double deviation, int ndim, const int64_t *shape)
 {
-    return add_parameter(b, name, "", initial, deviation, ndim, shape);
+    return builder_add_parameter(b, name, "", initial, deviation, ndim, shape);
 }
 
 int builder_activation(struct builder *b, const char *name, const char *suffix,
                        enum program_type type)
 {
-    return add_var(b, name, suffix, type, PROGRAM_ROLE_ACTIVATION, PROGRAM_UNSHAPED, NULL);
+    return builder_add_var(b, name, suffix, type, PROGRAM_ROLE_ACTIVATION, PROGRAM_UNSHAPED, NULL);
 }
 
 void builder_add_op(struct builder *b, const struct program_op *op)
@@ -109,7 +109,7 @@ void builder_add_op(struct builder *b, const struct program_op *op)
 static int shaped(struct builder *b, const char *name, const char *suffix, int ndim,
                   const int64_t *shape)
 {
-    return add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_ACTIVATION, ndim, shape);
+    return builder_add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_ACTIVATION, ndim, shape);
 }
 
 /* a + c, of the same shape, or c for each row. */
@@ -150,7 +150,7 @@ static int add_slice(struct builder *b, const char *name, const char *suffix,
     int index;
 
     shape[slice->dimension] = slice_count(slice);
-    index = add_parameter(b, name, suffix, initial, deviation, ndim, shape);
+    index = builder_add_parameter(b, name, suffix, initial, deviation, ndim, shape);
     if (index != PROGRAM_NONE)
         b->program->vars[index].slice = *slice;
     return index;
@@ -178,7 +178,7 @@ static int add_bias(struct builder *b, const char *name, const struct builder_li
     struct program_slice slice;
 
     if (!builder_divides(b) || l->division != BUILDER_COLUMNS)
-        return add_parameter(b, name, ".bias", initial, l->bias_deviation, 1, &features);
+        return builder_add_parameter(b, name, ".bias", initial, l->bias_deviation, 1, &features);
     slice = slice_of(features, l->blocks ? l->blocks : 1, 0, &b->cell);
     return add_slice(b, name, ".bias", initial, l->bias_deviation, 1, &features, &slice);
 }
@@ -192,7 +192,7 @@ static int add_weight(struct builder *b, const char *name, int x, const struct b
     shape[features] = l->features;
     shape[inputs] = columns_of(b, x);
     if (!builder_divides(b) || l->division == BUILDER_WHOLE)
-        return add_parameter(b, name, ".weight", l->initial, l->deviation, 2, shape);
+        return builder_add_parameter(b, name, ".weight", l->initial, l->deviation, 2, shape);
     if (l->division == BUILDER_COLUMNS)
         slice = slice_of(l->features, l->blocks ? l->blocks : 1, features, &b->cell);
     else
@@ -249,10 +249,10 @@ static int add_norm(struct builder *b, const char *name, int x, double epsilon, 
     columns = columns_of(b, x);
     op.inputs[op.input_count++] = x;
     op.inputs[op.input_count++] =
-        add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
+        builder_add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
     if (centers)
         op.inputs[op.input_count++] =
-            add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &columns);
+            builder_add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &columns);
     op.outputs[op.output_count++] = builder_activation(b, name, "", PROGRAM_FP32);
     if (centers)
         op.outputs[op.output_count++] = builder_activation(b, name, ".mean", PROGRAM_FP32);
@@ -392,104 +392,6 @@ int builder_concat(struct builder *b, const char *name, const int *parts, int co
     return op.outputs[0];
 }
 
-/* ---- images ---------------------------------------------------------------------------------- */
-
-/* He et al., "Delving deep into rectifiers" (2015): normal, by the fan-out. */
-int builder_conv2d(struct builder *b, const char *name, int x, int64_t features, int kernel,
-                   int stride, int padding)
-{
-    double deviation = sqrt(2.0 / ((double)features * kernel * kernel));
-    struct program_op op = {
-        .kind = OP_CONV2D,
-        .input_count = 2,
-        .output_count = 1,
-        .attributes = {.stride = {stride, stride}, .padding = {padding, padding}}};
-
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    op.inputs[0] = x;
-    op.inputs[1] =
-        add_parameter(b, name, ".weight", PROGRAM_INITIAL_NORMAL, deviation, 4,
-                      (int64_t[]){features, b->program->vars[x].shape[1], kernel, kernel});
-    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
-static int add_buffer(struct builder *b, const char *name, const char *suffix,
-                      enum program_initial initial, int64_t elements)
-{
-    int index = add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_BUFFER, 1, &elements);
-
-    if (index != PROGRAM_NONE)
-        b->program->vars[index].initial = initial;
-    return index;
-}
-
-/* The micro-batch's statistics go to the host, which folds them into the buffers. */
-int builder_batch_norm(struct builder *b, const char *name, int x, double epsilon, double momentum)
-{
-    struct program_op op = {.kind = OP_BATCH_NORM,
-                            .input_count = 5,
-                            .output_count = 5,
-                            .attributes = {.epsilon = epsilon, .momentum = momentum}};
-    int64_t channels;
-
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    channels = b->program->vars[x].shape[1];
-    op.inputs[0] = x;
-    op.inputs[1] = add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &channels);
-    op.inputs[2] = add_parameter(b, name, ".bias", PROGRAM_INITIAL_ZERO, 0, 1, &channels);
-    op.inputs[3] = add_buffer(b, name, ".running_mean", PROGRAM_INITIAL_ZERO, channels);
-    op.inputs[4] = add_buffer(b, name, ".running_var", PROGRAM_INITIAL_ONE, channels);
-    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
-    op.outputs[1] = builder_activation(b, name, ".mean", PROGRAM_FP32);
-    op.outputs[2] = builder_activation(b, name, ".rstd", PROGRAM_FP32);
-    op.outputs[3] =
-        add_var(b, name, ".batch_mean", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &channels);
-    op.outputs[4] = add_var(b, name, ".batch_var", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &channels);
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
-int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, int stride,
-                       int padding)
-{
-    struct program_op op = {.kind = OP_MAX_POOL2D,
-                            .inputs = {x},
-                            .input_count = 1,
-                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32),
-                                        builder_activation(b, name, ".indices", PROGRAM_INT32)},
-                            .output_count = 2,
-                            .attributes = {.kernel = {kernel, kernel},
-                                           .stride = {stride, stride},
-                                           .padding = {padding, padding}}};
-
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
-int builder_global_average(struct builder *b, const char *name, int x)
-{
-    int64_t shape[4] = {0, 0, 1, 1};
-    struct program_op op = {.input_count = 1, .output_count = 1};
-
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    shape[0] = b->program->vars[x].shape[0];
-    shape[1] = b->program->vars[x].shape[1];
-    op.kind = OP_ADAPTIVE_AVG_POOL2D;
-    op.inputs[0] = x;
-    op.outputs[0] = shaped(b, name, "", 4, shape);
-    builder_add_op(b, &op);
-    op.kind = OP_RESHAPE;
-    op.inputs[0] = op.outputs[0];
-    op.outputs[0] = shaped(b, name, ".flat", 2, shape);
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
 /* What every rank needs to know of the logits of all: [ranks·N,3]. */
 static int share_sums(struct builder *b, int logits, int targets, const struct op_attributes *a)
 {
@@ -534,7 +436,7 @@ void builder_cross_entropy(struct builder *b, int logits, int targets)
         op.attributes.first_word = slice_of_head(b)->first[0];
         op.inputs[op.input_count++] = share_sums(b, logits, targets, &op.attributes);
     }
-    op.outputs[0] = add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one);
+    op.outputs[0] = builder_add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one);
     op.outputs[1] = builder_activation(b, "loss", ".lse", PROGRAM_FP32);
     builder_add_op(b, &op);
     b->program->loss = op.outputs[0];

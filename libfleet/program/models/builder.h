@@ -116,21 +116,6 @@ int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,
 /* The columns of all parts, side by side. */
 int builder_concat(struct builder *b, const char *name, const int *parts, int count);
 
-/* Images [B,C,h,w]. Weight "name.weight" [features,C,kernel,kernel] and no bias, as ResNets have
- * it. */
-int builder_conv2d(struct builder *b, const char *name, int x, int64_t features, int kernel,
-                   int stride, int padding);
-
-/* With "name.weight", ".bias" and the buffers ".running_mean", ".running_var". */
-int builder_batch_norm(struct builder *b, const char *name, int x, double epsilon, double momentum);
-
-/* [B,C,h,w]: the largest element of each window. */
-int builder_max_pool2d(struct builder *b, const char *name, int x, int kernel, int stride,
-                       int padding);
-
-/* [B,C,h,w] -> [B,C]: the mean over each image. */
-int builder_global_average(struct builder *b, const char *name, int x);
-
 /* Mean cross-entropy; sets the program's loss. Logits of a divided layer are the words that this
  * rank has: the ranks exchange three numbers a row, never the logits. */
 void builder_cross_entropy(struct builder *b, int logits, int targets);

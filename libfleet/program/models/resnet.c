@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "libfleet/program/models/builder.h"
+#include "libfleet/program/models/builder_image.h"
 #include "libfleet/training/training.h"
 
 #define EPSILON    1e-5
@@ -36,8 +37,8 @@ static int convolve(struct builder *b, int number, int x, int64_t features, int 
     (void)snprintf(conv, sizeof(conv), "conv%d", number);
     (void)snprintf(norm, sizeof(norm), "bn%d", number);
     (void)snprintf(act, sizeof(act), "relu%d", number);
-    x = builder_conv2d(b, conv, x, features, kernel, stride, kernel / 2);
-    x = builder_batch_norm(b, norm, x, EPSILON, MOMENTUM);
+    x = builder_image_conv2d(b, conv, x, features, kernel, stride, kernel / 2);
+    x = builder_image_batch_norm(b, norm, x, EPSILON, MOMENTUM);
     return last ? x : relu(b, act, x);
 }
 
@@ -58,8 +59,8 @@ static int block(struct builder *b, const char *name, int x, int64_t width, int 
         h = convolve(b, 2, h, width, 3, 1, true);
     }
     if (stride != 1 || b->program->vars[x].shape[1] != out) {
-        shortcut = builder_conv2d(b, "downsample.0", x, out, 1, stride, 0);
-        shortcut = builder_batch_norm(b, "downsample.1", shortcut, EPSILON, MOMENTUM);
+        shortcut = builder_image_conv2d(b, "downsample.0", x, out, 1, stride, 0);
+        shortcut = builder_image_batch_norm(b, "downsample.1", shortcut, EPSILON, MOMENTUM);
     }
     x = builder_add(b, "add", h, shortcut);
     builder_enter(b, b->layer, "");
@@ -70,10 +71,11 @@ static int stem(struct builder *b, const struct training_model *m, int x)
 {
     bool small = m->stem == TRAINING_STEM_CIFAR;
 
-    x = builder_conv2d(b, "conv1", x, m->base_width, small ? 3 : 7, small ? 1 : 2, small ? 1 : 3);
-    x = builder_batch_norm(b, "bn1", x, EPSILON, MOMENTUM);
+    x = builder_image_conv2d(b, "conv1", x, m->base_width, small ? 3 : 7, small ? 1 : 2,
+                             small ? 1 : 3);
+    x = builder_image_batch_norm(b, "bn1", x, EPSILON, MOMENTUM);
     x = relu(b, "relu", x);
-    return small ? x : builder_max_pool2d(b, "maxpool", x, 3, 2, 1);
+    return small ? x : builder_image_max_pool2d(b, "maxpool", x, 3, 2, 1);
 }
 
 void resnet_build(struct builder *b, const struct training_config *config)
@@ -97,7 +99,7 @@ void resnet_build(struct builder *b, const struct training_config *config)
                       m->bottleneck);
         }
     builder_enter(b, -1, "");
-    x = builder_global_average(b, "avgpool", x);
+    x = builder_image_global_average(b, "avgpool", x);
     if (b->rc < 0)
         return;
     range = 1 / sqrt((double)b->program->vars[x].shape[1]); /* as torch.nn.Linear starts */
