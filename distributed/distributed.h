@@ -35,6 +35,13 @@ int group_place(const char *what, const struct fleet_group *group, int rank, int
 /* Monotonic ms. */
 double group_deadline(const struct fleet_group *group);
 
+/* The key that the processes of one job and generation share. It is made of FLEET_WORLD_SECRET or
+ * FLEET_JOB_UID, the generation, and `text`, which tells one use from another. */
+void world_key(const char *text, int generation, uint8_t out[32]);
+
+/* A listening socket on host:port of `rank`, not blocking. Errors: tcp_address_parse(), errno. */
+int endpoint_listen(const char *endpoint, int rank, struct fleet_error *err);
+
 /* Give up the group's task; its owner still frees it. */
 void task_give_up(struct fleet_task *task);
 

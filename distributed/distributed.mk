@@ -5,7 +5,7 @@
 LIBRARY     := build/lib/libfleet.so.0
 LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
-    $(addprefix libfleet/base/,assert.c clock.c digest.c error.c variable.c) \
+    $(addprefix libfleet/base/,assert.c clock.c digest.c error.c strbuf.c variable.c) \
     $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
@@ -18,7 +18,7 @@ $(LIBRARY): $(LIBRARY_OBJECTS) distributed/libfleet.map
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) -shared -Wl,-soname,libfleet.so.0 -Wl,-z,defs,-z,relro,-z,now \
 	    -Wl,--as-needed,--gc-sections -Wl,--version-script=distributed/libfleet.map $(EXTRA_LDFLAGS) \
-	    -o $@ $(LIBRARY_OBJECTS) -lcrypto -lpthread -lm
+	    -o $@ $(LIBRARY_OBJECTS) -lssl -lcrypto -lpthread -lm
 	@ln -sf libfleet.so.0 build/lib/libfleet.so
 
 library: $(LIBRARY) ## libfleet.so, for trainers that use include/fleet/fleet.h
@@ -31,9 +31,14 @@ install-library: library ## the library, its headers and its pkg-config file
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' distributed/fleet.pc.in \
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/fleet.pc
 
-# The test is a user of the library, not of our archives.
-$(OUT)/tests/integration/test_distributed: $(OUT)/tests/integration/test_distributed.o $(LIBRARY)
-	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka
+# The tests are users of the library, not of our archives.
+LIBRARY_TESTS := $(addprefix $(OUT)/tests/integration/,test_distributed test_rpc)
+$(LIBRARY_TESTS): %: %.o $(LIBRARY)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread
+
+$(OUT)/bench/bench_rpc: $(OUT)/tests/bench/bench_rpc.o $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib)
 
 # Its trainer with fleet.h is compiled by the test.
 $(OUT)/tests/integration/test_own_trainer: | $(LIBRARY)

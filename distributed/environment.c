@@ -63,8 +63,7 @@ static int split_endpoints(char *text, int world, const char **addresses, struct
     return 0;
 }
 
-/* A socket on the port of our own endpoint, at its address. */
-static int listen_at(const char *endpoint, int rank, struct fleet_error *err)
+int endpoint_listen(const char *endpoint, int rank, struct fleet_error *err)
 {
     struct sockaddr_storage address;
     socklen_t size;
@@ -83,8 +82,7 @@ static int listen_at(const char *endpoint, int rank, struct fleet_error *err)
     return result;
 }
 
-static void world_key(const char *endpoints, const struct fleet_env *env,
-                      uint8_t out[COMM_KEY_SIZE])
+void world_key(const char *text, int generation, uint8_t out[32])
 {
     const char *secret = getenv("FLEET_WORLD_SECRET"), *uid = getenv("FLEET_JOB_UID");
     struct fleet_sha256 *sha = fleet_sha256_new();
@@ -95,8 +93,8 @@ static void world_key(const char *endpoints, const struct fleet_env *env,
         uid = "";
     fleet_sha256_update(sha, secret, strlen(secret) + 1);
     fleet_sha256_update(sha, uid, strlen(uid) + 1);
-    fleet_sha256_update(sha, &env->generation, sizeof(env->generation));
-    fleet_sha256_update(sha, endpoints, strlen(endpoints) + 1);
+    fleet_sha256_update(sha, &generation, sizeof(generation));
+    fleet_sha256_update(sha, text, strlen(text) + 1);
     fleet_sha256_finish(sha, out);
 }
 
@@ -117,13 +115,13 @@ static int connect_world(const struct fleet_env *env, struct comm **out, struct 
     rc = !text || !addresses ? fleet_error(err, -ENOMEM, "out of memory")
                              : split_endpoints(text, env->world, addresses, err);
     if (rc == 0) {
-        listener = listen_at(addresses[env->rank], env->rank, err);
+        listener = endpoint_listen(addresses[env->rank], env->rank, err);
         rc = listener < 0 ? listener : 0;
     }
     if (rc == 0) {
         options.addresses = addresses;
         options.listener = listener;
-        world_key(endpoints, env, options.key);
+        world_key(endpoints, env->generation, options.key);
         rc = comm_tcp_new(&options, fleet_monotonic_ms() + env->timeout_ms, out, err);
     }
     free(addresses);

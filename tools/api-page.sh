@@ -3,19 +3,21 @@
 # function that libfleet.so lacks, and on a test that does not exist or never calls the function.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-test=tests/integration/test_distributed.c
+tests='tests/integration/test_distributed.c tests/integration/test_rpc.c'
 cat <<'END'
 # The distributed API
 
 What `paddle.distributed` offers, and the C function that stands for it in `fleet.h`
 ([include/fleet/fleet.h](../../include/fleet/fleet.h) is the manual,
 [a decision](../decisions/fleet-h.md) says why it is as it is). The table is generated from
-`distributed/api.txt`. Tests are those of `tests/integration/test_distributed.c`, without their
-prefix `test_distributed__`. Tensors lie in the host's memory.
+`distributed/api.txt`. Tests are in `tests/integration`, in the file that begins their name. Tensors
+lie in the host's memory. RPC is in [fleet_rpc.h](../../include/fleet/fleet_rpc.h).
 END
-awk -F' *[|] *' -v test="$test" -v map=distributed/libfleet.map '
+awk -F' *[|] *' -v tests="$tests" -v map=distributed/libfleet.map '
     BEGIN {
-        while ((getline line < test) > 0) source = source line "\n"
+        n = split(tests, files, " ")
+        for (i = 1; i <= n; i++)
+            while ((getline line < files[i]) > 0) source = source line "\n"
         while ((getline line < map) > 0) exported = exported line "\n"
     }
     function wrong(text) { print "distributed/api.txt:" NR ": " text > "/dev/stderr"; bad = 1 }
@@ -28,7 +30,7 @@ awk -F' *[|] *' -v test="$test" -v map=distributed/libfleet.map '
     {
         there++
         if ($2 !~ /^enum / && !index(exported, " " $2 ";")) wrong("libfleet.so has no " $2)
-        if (!index(source, "void test_distributed__" $3 "(")) wrong("there is no test " $3)
+        if (!index(source, "void " $3 "(")) wrong("there is no test " $3)
         if ($2 !~ /^enum / && !index(source, $2 "(")) wrong("no test calls " $2)
         printf "| `%s` | `%s` | `%s` |\n", $1, $2, $3
     }

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DISTRIBUTED_RPC_MEMBERS_H
+#define DISTRIBUTED_RPC_MEMBERS_H
+
+/*
+ * What rank 0 knows of the workers: who has joined, who wants to leave, who was lost. Joins are
+ * answered together when all workers are there, leaves when nobody is left who has not asked. Pure:
+ * answers go through a function, a caller is an opaque pointer (NULL: rank 0 itself).
+ */
+
+#include "distributed/rpc/frame.h"
+
+struct rpc_members;
+
+/* code 0: `data` is the result. code < 0: `data` is the text of the error. */
+typedef void (*rpc_answer)(void *owner, void *caller, uint64_t id, int code, const void *data,
+                           size_t bytes);
+
+int rpc_members_new(int world, rpc_answer answer, void *owner, struct rpc_members **out,
+                    struct fleet_error *err);
+void rpc_members_free(struct rpc_members *members); /* NULL is fine */
+
+/* `data` is rpc_workers_encode() of one worker. A wrong or a second one gets an error at once. */
+void rpc_members_join(struct rpc_members *members, void *caller, uint64_t id, const void *data,
+                      size_t bytes);
+
+void rpc_members_leave(struct rpc_members *members, void *caller, uint64_t id);
+
+/* The caller's connection ended. */
+void rpc_members_lost(struct rpc_members *members, const void *caller);
+
+/* Answer all joins with -ETIMEDOUT and a text that lists the ranks that did not come; so for *err. */
+int rpc_members_give_up(struct rpc_members *members, struct fleet_error *err);
+
+#endif
