@@ -14,7 +14,7 @@ _Static_assert((int)FLEET_AVG == (int)COMM_AVG, "reductions have the same number
 struct fleet_task {
     struct fleet_group *group; /* NULL: done or given up, see `result` */
     struct comm_request *run;
-    struct comm_message *messages; /* owned */
+    void *lists; /* of the call, owned */
     struct fleet_error error;
     int result;
 };
@@ -66,22 +66,22 @@ void fleet_task_free(struct fleet_task *task)
         return;
     if (task->group)
         (void)fleet_task_wait(task, NULL);
-    free(task->messages);
+    free(task->lists);
     free(task);
 }
 
-/* Run `call`, or start it if `out` is not NULL. Takes call->messages. */
-static int run(const char *what, struct fleet_group *group, const struct comm_call *call,
-               struct fleet_task **out, struct fleet_error *err)
+/* Run `call`, or start it if `out` is not NULL. Takes `lists`, to which the call points. */
+static int run_lists(const char *what, struct fleet_group *group, const struct comm_call *call,
+                     void *lists, struct fleet_task **out, struct fleet_error *err)
 {
     struct fleet_task *task = calloc(1, sizeof(*task));
     int rc;
 
     if (!task) {
-        free((void *)(uintptr_t)call->messages);
+        free(lists);
         return fleet_error(err, -ENOMEM, "%s: out of memory", what);
     }
-    task->messages = (struct comm_message *)(uintptr_t)call->messages;
+    task->lists = lists;
     rc = comm_start(group->comm, call, group_deadline(group), &task->run, err);
     if (rc == 0) {
         task->group = group;
@@ -94,6 +94,12 @@ static int run(const char *what, struct fleet_group *group, const struct comm_ca
     }
     fleet_task_free(task);
     return rc < 0 ? fleet_error_wrap(err, "%s", what) : 0;
+}
+
+static int run(const char *what, struct fleet_group *group, const struct comm_call *call,
+               struct fleet_task **out, struct fleet_error *err)
+{
+    return run_lists(what, group, call, NULL, out, err);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -312,6 +318,64 @@ int fleet_all_to_all(const struct fleet_tensor *out, const struct fleet_tensor *
     return run(what, group, &call, task, err);
 }
 
+/* rows[0 … parts) of `tensor` as numbers of elements. They must add up to its first dimension. */
+static int rows_check(const char *what, const char *name, const struct fleet_tensor *tensor,
+                      const int64_t *rows, int parts, int64_t *counts, struct fleet_error *err)
+{
+    int64_t all, sum = 0, width;
+    int rc = tensor_check(what, name, tensor, &all, err);
+
+    if (rc < 0)
+        return rc;
+    if (!rows || tensor->dimensions < 1)
+        return fleet_error(err, -EINVAL, "%s: %s needs at least one dimension and its rows", what,
+                           name);
+    width = tensor->shape[0] > 0 ? all / tensor->shape[0] : 0;
+    for (int i = 0; i < parts; i++) {
+        if (rows[i] < 0 || __builtin_add_overflow(sum, rows[i], &sum))
+            return fleet_error(err, -EINVAL, "%s: %s_rows[%d] is %lld", what, name, i,
+                               (long long)rows[i]);
+        if (sum > tensor->shape[0])
+            break;
+        counts[i] = rows[i] * width;
+    }
+    if (sum != tensor->shape[0])
+        return fleet_error(err, -EINVAL, "%s: %s_rows do not add up to %lld, the first dimension",
+                           what, name, (long long)tensor->shape[0]);
+    return 0;
+}
+
+int fleet_all_to_all_v(const struct fleet_tensor *out, const int64_t *out_rows,
+                       const struct fleet_tensor *in, const int64_t *in_rows,
+                       struct fleet_group *group, struct fleet_task **task, struct fleet_error *err)
+{
+    const char *what = "fleet_all_to_all_v";
+    struct comm_call call;
+    int64_t *counts;
+    int rc = group_ready(what, group, &group, err);
+
+    if (rc < 0)
+        return rc;
+    counts = calloc(2 * (size_t)group->count, sizeof(*counts));
+    if (!counts)
+        return fleet_error(err, -ENOMEM, "%s: out of memory", what);
+    rc = rows_check(what, "in", in, in_rows, group->count, counts, err);
+    if (rc == 0)
+        rc = rows_check(what, "out", out, out_rows, group->count, counts + group->count, err);
+    if (rc == 0 && in->type != out->type)
+        rc = fleet_error(err, -EINVAL, "%s: in and out have different types", what);
+    if (rc < 0) {
+        free(counts);
+        return rc;
+    }
+    call = call_of(COMM_ALL_TO_ALL, in, 0);
+    call.send = in->data;
+    call.receive = out->data;
+    call.send_counts = counts;
+    call.receive_counts = counts + group->count;
+    return run_lists(what, group, &call, counts, task, err);
+}
+
 int fleet_barrier(struct fleet_group *group, struct fleet_error *err)
 {
     const struct comm_call call = {.operation = COMM_BARRIER};
@@ -350,7 +414,7 @@ static int post(const char *what, const struct fleet_p2p *list, int count,
         return rc;
     }
     call.messages = messages;
-    return run(what, group, &call, task, err);
+    return run_lists(what, group, &call, messages, task, err);
 }
 
 int fleet_send(const struct fleet_tensor *tensor, int dst, struct fleet_group *group,
@@ -379,74 +443,4 @@ int fleet_batch_p2p(const struct fleet_p2p *list, int count, struct fleet_group 
                     struct fleet_task **task, struct fleet_error *err)
 {
     return post("fleet_batch_p2p", list, count, group, task, err);
-}
-
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
-int fleet_all_gather_bytes(const void *mine, size_t bytes, size_t *sizes, void **out,
-                           struct fleet_group *group, struct fleet_error *err)
-{
-    const char *what = "fleet_all_gather_bytes";
-    double deadline;
-    size_t total = 0;
-    void *all;
-    int rc = group_ready(what, group, &group, err);
-
-    if (rc < 0)
-        return rc;
-    if ((!mine && bytes > 0) || !sizes || !out)
-        return fleet_error(err, -EINVAL, "%s: an argument is NULL", what);
-    deadline = group_deadline(group);
-    rc = comm_all_gather(group->comm, &bytes, sizeof(bytes), sizes, deadline, err);
-    if (rc < 0)
-        return fleet_error_wrap(err, "%s", what);
-    for (int i = 0; i < group->count; i++)
-        total += sizes[i];
-    all = malloc(total + 1);
-    if (!all) /* the other ranks are on their way into the second part */
-        comm_abort(group->comm);
-    if (!all)
-        return fleet_error(err, -ENOMEM, "%s: no memory for %zu bytes", what, total);
-    rc = comm_all_gather_varying(group->comm, mine, sizes, all, deadline, err);
-    if (rc < 0) {
-        free(all);
-        return fleet_error_wrap(err, "%s", what);
-    }
-    *out = all;
-    return 0;
-}
-
-int fleet_broadcast_bytes(void **data, size_t *bytes, int src, struct fleet_group *group,
-                          struct fleet_error *err)
-{
-    const char *what = "fleet_broadcast_bytes";
-    double deadline;
-    size_t size;
-    void *copy;
-    int root, rc = group_ready(what, group, &group, err);
-
-    if (rc == 0)
-        rc = group_place(what, group, src, &root, err);
-    if (rc < 0)
-        return rc;
-    if (!data || !bytes || (root == group->comm->rank && !*data && *bytes > 0))
-        return fleet_error(err, -EINVAL, "%s: an argument is NULL", what);
-    deadline = group_deadline(group);
-    size = root == group->comm->rank ? *bytes : 0;
-    rc = comm_broadcast(group->comm, &size, sizeof(size), root, deadline, err);
-    if (rc < 0)
-        return fleet_error_wrap(err, "%s", what);
-    copy = root == group->comm->rank ? *data : malloc(size + 1);
-    if (!copy && size > 0) {
-        comm_abort(group->comm);
-        return fleet_error(err, -ENOMEM, "%s: no memory for %zu bytes", what, size);
-    }
-    rc = comm_broadcast(group->comm, copy, size, root, deadline, err);
-    if (rc < 0 && root != group->comm->rank)
-        free(copy);
-    if (rc < 0)
-        return fleet_error_wrap(err, "%s", what);
-    *data = copy;
-    *bytes = size;
-    return 0;
 }

@@ -131,7 +131,8 @@ static int worker_decode(const uint8_t **at, const uint8_t *end, int world,
         ip >= sizeof(out->ip))
         return fleet_error(err, -EBADMSG, "a list of workers with a text of %zu or %zu bytes", name,
                            ip);
-    *out = (struct fleet_rpc_worker){.rank = (int)(uint32_t)get(in, 4), .port = (int)get(in + 4, 2)};
+    *out =
+        (struct fleet_rpc_worker){.rank = (int)(uint32_t)get(in, 4), .port = (int)get(in + 4, 2)};
     if (out->rank < 0 || out->rank >= world)
         return fleet_error(err, -EBADMSG, "rank %d of %d workers", out->rank, world);
     memcpy(out->name, in + WORKER_HEAD, name);

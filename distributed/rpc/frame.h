@@ -6,8 +6,8 @@
  * What travels between two workers, as bytes. A frame is a header of RPC_HEADER_SIZE bytes, a name
  * and a payload; numbers are little-endian.
  *
- *   0 "FRPC"   4 version   5 kind   6 bytes of the name (2)   8 id (8)   16 bytes of the payload (8)
- *   24 code (4)   28 zero (4)
+ *   0 "FRPC"   4 version   5 kind   6 bytes of the name (2)   8 id (8)
+ *   16 bytes of the payload (8)   24 code (4)   28 zero (4)
  *
  * The payload of RPC_JOIN is the caller's worker and the number of workers; its result is the list
  * of all workers. Pure.

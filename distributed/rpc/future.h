@@ -27,7 +27,7 @@ uint64_t rpc_future_id(const struct fleet_rpc_future *future);
 /* The connection that the answer will come by; NULL: this worker carries it out. */
 void rpc_future_sent(struct fleet_rpc_future *future, const struct rpc_channel *channel);
 
-/* The answer of call `id` by `channel`. Takes *data, and sets it to NULL, if there is such a call. */
+/* The answer of call `id` by `channel`. If there is such a call, *data is taken and set to NULL. */
 void rpc_future_answer(uint64_t id, const struct rpc_channel *channel, int code, void **data,
                        size_t bytes);
 

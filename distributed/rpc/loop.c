@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,9 +15,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <openssl/err.h>
-#include <openssl/sslerr.h>
 
 #include "libfleet/base/clock.h"
 
@@ -57,7 +56,7 @@ struct rpc_loop {
     int poll, wake;
     int listener; /* -1: none */
 
-    pthread_mutex_t lock; /* of what follows, and of the channels' queues */
+    pthread_mutex_t lock; /* protects the members below and the queues of channels */
     struct rpc_channel *channels;
     int channel_count;
     bool must_stop;
@@ -118,8 +117,8 @@ static void wake(struct rpc_loop *loop)
     (void)!write(loop->wake, &one, sizeof(one));
 }
 
-int rpc_channel_send(struct rpc_channel *channel, const struct rpc_header *header,
-                     const char *name, const void *data, struct fleet_error *err)
+int rpc_channel_send(struct rpc_channel *channel, const struct rpc_header *header, const char *name,
+                     const void *data, struct fleet_error *err)
 {
     struct rpc_loop *loop = channel->loop;
     size_t size = RPC_HEADER_SIZE + header->name_bytes + header->bytes;
@@ -481,7 +480,8 @@ static void *loop_run(void *data)
         int count = epoll_wait(loop->poll, events, EVENTS_MAX, timeout_ms);
         for (int i = 0; i < count; i++)
             if (events[i].data.ptr && events[i].data.ptr != loop)
-                rpc_channel_keep(events[i].data.ptr); /* one event may close the channel of another */
+                rpc_channel_keep(
+                    events[i].data.ptr); /* one event may close the channel of another */
         for (int i = 0; i < count; i++) {
             uint64_t drained;
             if (!events[i].data.ptr) {

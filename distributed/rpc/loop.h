@@ -11,10 +11,9 @@
  * the loop's thread; they must not wait.
  */
 
+#include <openssl/ssl.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-#include <openssl/ssl.h>
 
 #include "distributed/rpc/frame.h"
 
@@ -43,14 +42,14 @@ int rpc_loop_connect(struct rpc_loop *loop, int fd, struct rpc_channel **out,
  * Queue a frame. name and data are copied. On a closed channel nothing happens: `closed` was or
  * will be called. -ENOMEM.
  */
-int rpc_channel_send(struct rpc_channel *channel, const struct rpc_header *header,
-                     const char *name, const void *data, struct fleet_error *err);
+int rpc_channel_send(struct rpc_channel *channel, const struct rpc_header *header, const char *name,
+                     const void *data, struct fleet_error *err);
 
 void rpc_channel_keep(struct rpc_channel *channel);
 void rpc_channel_free(struct rpc_channel *channel); /* gives one reference back; NULL is fine */
 
-/* Write what is queued, for at most `flush_ms`; then close all channels and end the thread. After it
- * rpc_channel_send() does nothing. NULL is fine. */
+/* Write what is queued, for at most `flush_ms`; then close all channels and end the thread. From
+ * then on rpc_channel_send() does nothing. NULL is fine. */
 void rpc_loop_stop(struct rpc_loop *loop, int flush_ms);
 
 /* After rpc_loop_stop(), when no channel is used any more. NULL is fine. */

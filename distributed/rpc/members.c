@@ -65,8 +65,7 @@ static int join_check(const struct rpc_members *members, const struct fleet_rpc_
         return fleet_error(err, -EEXIST, "rank %d is already that of worker \"%s\"", worker->rank,
                            members->list[worker->rank].worker.name);
     for (int i = 0; i < members->world; i++)
-        if (members->list[i].has_joined &&
-            strcmp(members->list[i].worker.name, worker->name) == 0)
+        if (members->list[i].has_joined && strcmp(members->list[i].worker.name, worker->name) == 0)
             return fleet_error(err, -EEXIST, "the name \"%s\" is already that of rank %d",
                                worker->name, i);
     return 0;
@@ -111,8 +110,8 @@ void rpc_members_join(struct rpc_members *members, void *caller, uint64_t id, co
         refuse(members, caller, id, rc, err.text);
     } else {
         struct member *member = &members->list[worker->rank];
-        *member = (struct member){
-            .worker = *worker, .caller = caller, .id = id, .has_joined = true};
+        *member =
+            (struct member){.worker = *worker, .caller = caller, .id = id, .has_joined = true};
         members->joined++;
         if (members->joined == members->world)
             answer_joins(members);
@@ -126,7 +125,7 @@ int rpc_members_give_up(struct rpc_members *members, struct fleet_error *err)
     int named = 0;
 
     fleet_strbuf_appendf(&text, "%d of %d workers came in time; missing:", members->joined,
-                      members->world);
+                         members->world);
     for (int i = 0; i < members->world; i++)
         if (!members->list[i].has_joined && named++ < RANKS_NAMED_MAX)
             fleet_strbuf_appendf(&text, "%s rank %d", named > 1 ? "," : "", i);

@@ -3,9 +3,9 @@
 #define DISTRIBUTED_RPC_MEMBERS_H
 
 /*
- * What rank 0 knows of the workers: who has joined, who wants to leave, who was lost. Joins are
- * answered together when all workers are there, leaves when nobody is left who has not asked. Pure:
- * answers go through a function, a caller is an opaque pointer (NULL: rank 0 itself).
+ * What rank 0 knows of the workers: which have joined, want to leave, or were lost. Rank 0 answers
+ * all joins together when all workers are there, and all leaves when every worker has asked or is
+ * lost. Pure: answers go through a function, a caller is an opaque pointer (NULL: rank 0 itself).
  */
 
 #include "distributed/rpc/frame.h"
@@ -29,7 +29,7 @@ void rpc_members_leave(struct rpc_members *members, void *caller, uint64_t id);
 /* The caller's connection ended. */
 void rpc_members_lost(struct rpc_members *members, const void *caller);
 
-/* Answer all joins with -ETIMEDOUT and a text that lists the ranks that did not come; so for *err. */
+/* Answer all joins with -ETIMEDOUT and a text with the missing ranks. The same in *err. */
 int rpc_members_give_up(struct rpc_members *members, struct fleet_error *err);
 
 #endif

@@ -36,8 +36,9 @@ static int data_size(const struct fleet_tensor *tensor, int index, size_t *exact
         if (tensor->shape[i] < 0 ||
             __builtin_mul_overflow(bytes, (size_t)tensor->shape[i], &bytes) ||
             bytes > FLEET_RPC_BYTES_MAX)
-            return fleet_error(err, -EINVAL, "tensor %d: shape[%d] is %lld, allowed: %d bytes in all",
-                               index, i, (long long)tensor->shape[i], FLEET_RPC_BYTES_MAX);
+            return fleet_error(err, -EINVAL,
+                               "tensor %d: shape[%d] is %lld, allowed: %d bytes in all", index, i,
+                               (long long)tensor->shape[i], FLEET_RPC_BYTES_MAX);
     *exact = bytes;
     *padded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return 0;

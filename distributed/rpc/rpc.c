@@ -407,7 +407,7 @@ static int set_peers(const struct fleet_rpc_worker *workers, int count, struct f
     (void)pthread_mutex_lock(&rpc_lock);
     old = rpc.peers;
     if (old) {
-        peers[0].channel = old[0].channel; /* that to rank 0, by which we joined */
+        peers[0].channel = old[0].channel; /* the connection to rank 0 */
         (void)pthread_mutex_destroy(&old[0].connecting);
     }
     rpc.peers = peers;

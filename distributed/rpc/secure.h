@@ -7,9 +7,8 @@
  * sides prove the key, there are no certificates, and every connection has fresh keys.
  */
 
-#include <stdint.h>
-
 #include <openssl/ssl.h>
+#include <stdint.h>
 
 #include "distributed/distributed.h"
 

@@ -176,6 +176,16 @@ int fleet_scatter(const struct fleet_tensor *out, const struct fleet_tensor *in,
 int fleet_all_to_all(const struct fleet_tensor *out, const struct fleet_tensor *in,
                      struct fleet_group *group, struct fleet_task **task, struct fleet_error *err);
 
+/*
+ * The same with parts of any length: in_rows[r] rows of `in` go to rank r, out_rows[r] rows of
+ * `out` come from it. Rows are along the first dimension, [size()] entries each; 0 is fine. The
+ * rows must add up to the tensor. -EPROTO: rank r sends another number than expected.
+ */
+int fleet_all_to_all_v(const struct fleet_tensor *out, const int64_t *out_rows,
+                       const struct fleet_tensor *in, const int64_t *in_rows,
+                       struct fleet_group *group, struct fleet_task **task,
+                       struct fleet_error *err);
+
 /* Returns when every member has called it. */
 int fleet_barrier(struct fleet_group *group, struct fleet_error *err);
 
@@ -205,6 +215,11 @@ int fleet_all_gather_bytes(const void *mine, size_t bytes, size_t *sizes, void *
 /* *data and *bytes are read on src. On the other ranks they are set; free(*data). */
 int fleet_broadcast_bytes(void **data, size_t *bytes, int src, struct fleet_group *group,
                           struct fleet_error *err);
+
+/* parts[r], sizes[r] bytes of src, goes to the group's rank r; on other ranks both may be NULL.
+ * free(*out). */
+int fleet_scatter_bytes(void **out, size_t *bytes, const void *const *parts, const size_t *sizes,
+                        int src, struct fleet_group *group, struct fleet_error *err);
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 

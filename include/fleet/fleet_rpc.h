@@ -3,16 +3,16 @@
 #define FLEET_FLEET_RPC_H
 
 /*
- * Calls between the workers of a job: what `paddle.distributed.rpc` offers in Python. A worker has a
- * name and registers functions. Any worker calls a function of any other by the two names, and gets
- * its bytes back. Only bytes travel, never code. fleet_rpc_pack() makes bytes of tensors.
+ * Calls between the workers of a job: what `paddle.distributed.rpc` offers in Python. A worker has
+ * a name and registers functions. Any worker calls a function of any other by the two names, and
+ * gets its bytes back. Only bytes travel, never code. fleet_rpc_pack() makes bytes of tensors.
  *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
  * argument, NULL is fine) with one sentence.
  *
  * Connections are encrypted and authenticated by TLS 1.3 with a key that both sides derive from
- * FLEET_WORLD_SECRET (or else from FLEET_JOB_UID, as fleet_env_init() does), the generation and the
- * address of rank 0.
+ * FLEET_WORLD_SECRET (or else from FLEET_JOB_UID, as fleet_env_init() does), the generation and
+ * the address of rank 0.
  *
  * Threads: any thread may call these functions, except that fleet_rpc_init() and
  * fleet_rpc_shutdown() are called by one thread. Functions of a worker run in threads of the

@@ -175,6 +175,62 @@ static void bytes(void)
     CHECK(size == 4 && !memcmp(data, "four", 4));
     if (rank != 1)
         free(data);
+    for (int i = 0; i < WORLD; i++)
+        sizes[i] = strlen(words[i]);
+    CHECK(fleet_scatter_bytes(&data, &size, rank == 2 ? (const void *const *)words : NULL,
+                              rank == 2 ? sizes : NULL, 2, NULL, &err) == 0);
+    CHECK(size == strlen(words[rank]) && !memcmp(data, words[rank], size));
+    free(data);
+    CHECK(fleet_scatter_bytes(NULL, &size, NULL, NULL, 2, NULL, &err) == -EINVAL);
+    CHECK(fleet_scatter_bytes(&data, &size, NULL, NULL, 3, NULL, &err) == -EINVAL);
+}
+
+/* Rank r sends r + 1 rows of two elements to each rank, with values 100 r + 10 to + element. */
+static void any_length(void)
+{
+    int32_t in[3 * 3 * 2], out[6 * 2];
+    int64_t in_rows[WORLD], out_rows[WORLD] = {1, 2, 3};
+    struct fleet_tensor send = {in, FLEET_INT32, 2, {(rank + 1) * (int64_t)WORLD, 2}},
+                        receive = {out, FLEET_INT32, 2, {6, 2}};
+    struct fleet_task *task;
+    int at = 0;
+
+    CHECK(fleet_env_init(&err) == 0);
+    for (int to = 0; to < WORLD; to++) {
+        in_rows[to] = rank + 1;
+        for (int i = 0; i < 2 * (rank + 1); i++)
+            in[at++] = 100 * rank + 10 * to + i;
+    }
+    CHECK(fleet_all_to_all_v(&receive, out_rows, &send, in_rows, NULL, &task, &err) == 0);
+    CHECK(fleet_task_wait(task, &err) == 0);
+    fleet_task_free(task);
+    at = 0;
+    for (int from = 0; from < WORLD; from++)
+        for (int i = 0; i < 2 * (from + 1); i++)
+            CHECK(out[at++] == 100 * from + 10 * rank + i);
+    CHECK(fleet_all_to_all_v(&receive, out_rows, &send, NULL, NULL, NULL, &err) == -EINVAL);
+    in_rows[0]++;
+    CHECK(fleet_all_to_all_v(&receive, out_rows, &send, in_rows, NULL, NULL, &err) == -EINVAL);
+    CHECK(strstr(err.text, "in_rows do not add up to"));
+    in_rows[0] = -1;
+    CHECK(fleet_all_to_all_v(&receive, out_rows, &send, in_rows, NULL, NULL, &err) == -EINVAL);
+}
+
+/* Rank 0 expects a row more of rank 1 and one less of rank 2. */
+static void other_lengths(void)
+{
+    int32_t in[3] = {0}, out[3];
+    int64_t in_rows[WORLD] = {1, 1, 1}, out_rows[WORLD] = {1, 1, 1};
+    struct fleet_tensor send = of(in, 3), receive = of(out, 3);
+    int rc;
+
+    CHECK(fleet_env_init(&err) == 0);
+    if (rank == 0) {
+        out_rows[1] = 2;
+        out_rows[2] = 0;
+    }
+    rc = fleet_all_to_all_v(&receive, out_rows, &send, in_rows, NULL, NULL, &err);
+    CHECK(rank != 0 || rc == -EPROTO); /* the others may have all that they need */
 }
 
 static void groups(void)
@@ -223,6 +279,18 @@ static void test_distributed__bytes(void **state)
 {
     (void)state;
     run(bytes, -1);
+}
+
+static void test_distributed__parts_of_any_length(void **state)
+{
+    (void)state;
+    run(any_length, -1);
+}
+
+static void test_distributed__parts_of_other_lengths_than_expected(void **state)
+{
+    (void)state;
+    run(other_lengths, -1);
 }
 
 static void test_distributed__a_group_and_a_rank_outside(void **state)
@@ -366,6 +434,8 @@ int main(void)
         cmocka_unit_test(test_distributed__copies),
         cmocka_unit_test(test_distributed__messages_and_tasks),
         cmocka_unit_test(test_distributed__bytes),
+        cmocka_unit_test(test_distributed__parts_of_any_length),
+        cmocka_unit_test(test_distributed__parts_of_other_lengths_than_expected),
         cmocka_unit_test(test_distributed__a_group_and_a_rank_outside),
         cmocka_unit_test(test_distributed__wrong_arguments),
         cmocka_unit_test(test_distributed__another_order_on_another_rank),

@@ -100,7 +100,7 @@ static int echo(const void *in, size_t in_bytes, void **out, size_t *out_bytes, 
 }
 
 static int refuse(const void *in, size_t in_bytes, void **out, size_t *out_bytes, void *argument,
-                struct fleet_error *e)
+                  struct fleet_error *e)
 {
     (void)in, (void)out, (void)out_bytes, (void)argument;
     e->code = -EDOM;
@@ -344,7 +344,8 @@ static void killed(void)
     CHECK(call("first", rank == 0 ? "echo" : "open", 0) == 0);
     CHECK(fleet_rpc_wait(future, &out, &bytes, &err) == -ECONNRESET && strstr(err.text, "third"));
     fleet_rpc_future_free(future);
-    CHECK(fleet_rpc_shutdown(&err) == -ECONNRESET && strstr(err.text, "\"third\" (rank 2) was lost"));
+    CHECK(fleet_rpc_shutdown(&err) == -ECONNRESET &&
+          strstr(err.text, "\"third\" (rank 2) was lost"));
 }
 
 static void test_rpc__a_lost_worker_fails_its_calls_and_the_shutdown(void **state)
