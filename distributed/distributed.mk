@@ -5,7 +5,8 @@
 LIBRARY     := build/lib/libfleet.so.0
 LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
-    $(addprefix libfleet/base/,assert.c clock.c digest.c error.c strbuf.c variable.c) \
+    $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c \
+        file.c strbuf.c variable.c) \
     $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
@@ -32,7 +33,7 @@ install-library: library ## the library, its headers and its pkg-config file
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/fleet.pc
 
 # The tests are users of the library, not of our archives.
-LIBRARY_TESTS := $(addprefix $(OUT)/tests/integration/,test_distributed test_rpc)
+LIBRARY_TESTS := $(addprefix $(OUT)/tests/integration/,test_distributed test_fs test_rpc)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread
 

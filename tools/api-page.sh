@@ -3,7 +3,8 @@
 # function that libfleet.so lacks, and on a test that does not exist or never calls the function.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests='tests/integration/test_distributed.c tests/integration/test_rpc.c'
+tests='tests/integration/test_distributed.c tests/integration/test_rpc.c
+    tests/integration/test_fs.c'
 cat <<'END'
 # The distributed API
 
@@ -11,11 +12,12 @@ What `paddle.distributed` offers, and the C function that stands for it in `flee
 ([include/fleet/fleet.h](../../include/fleet/fleet.h) is the manual,
 [a decision](../decisions/fleet-h.md) says why it is as it is). The table is generated from
 `distributed/api.txt`. Tests are in `tests/integration`, in the file that begins their name. Tensors
-lie in the host's memory. RPC is in [fleet_rpc.h](../../include/fleet/fleet_rpc.h).
+lie in the host's memory. RPC is in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems
+are in [fleet_fs.h](../../include/fleet/fleet_fs.h).
 END
 awk -F' *[|] *' -v tests="$tests" -v map=distributed/libfleet.map '
     BEGIN {
-        n = split(tests, files, " ")
+        n = split(tests, files, /[ \n]+/)
         for (i = 1; i <= n; i++)
             while ((getline line < files[i]) > 0) source = source line "\n"
         while ((getline line < map) > 0) exported = exported line "\n"

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * fleet_fs.h through libfleet.so: the local file system on a real folder, and HDFS by a script in
+ * the place of `hadoop` that keeps its files in a folder. Files tell the script to fail some times
+ * first, to abort, to hang, or to leave half a copy.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "include/fleet/fleet_fs.h"
+
+static char folder[64];
+static struct fleet_error err;
+
+/* "folder/name"; the last 16 stay valid. */
+static const char *in(const char *name)
+{
+    static char paths[16][256];
+    static int next;
+    char *path = paths[next++ % 16];
+
+    (void)snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
+    return path;
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof(folder), "/tmp/test_fs.XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    struct fleet_fs *fs;
+
+    (void)state;
+    assert_int_equal(fleet_fs_open("", NULL, &fs, &err), 0);
+    assert_int_equal(fleet_fs_delete(fs, folder, &err), 0);
+    fleet_fs_free(fs);
+    return 0;
+}
+
+/* Both systems keep the same rules. `root` is where `fs` works. */
+static void common_rules(struct fleet_fs *fs, const char *root)
+{
+    struct fleet_fs_names folders, files;
+    char a[256], b[256], deep[256];
+    char *text;
+    size_t bytes;
+
+    (void)snprintf(a, sizeof(a), "%s/a file", root);
+    (void)snprintf(b, sizeof(b), "%s/b", root);
+    (void)snprintf(deep, sizeof(deep), "%s/x/y/z", root);
+    assert_int_equal(fleet_fs_list(fs, b, &folders, &files, &err), 0);
+    assert_true(folders.count == 0 && files.count == 0);
+    assert_int_equal(fleet_fs_exists(fs, a, &err), 0);
+    assert_int_equal(fleet_fs_make_folder(fs, deep, &err), 0);
+    assert_int_equal(fleet_fs_make_folder(fs, deep, &err), 0);
+    assert_int_equal(fleet_fs_is_folder(fs, deep, &err), 1);
+    assert_int_equal(fleet_fs_touch(fs, a, true, &err), 0);
+    assert_int_equal(fleet_fs_touch(fs, a, true, &err), 0);
+    assert_int_equal(fleet_fs_touch(fs, a, false, &err), -EEXIST);
+    assert_int_equal(fleet_fs_is_file(fs, a, &err), 1);
+    assert_int_equal(fleet_fs_make_folder(fs, a, &err), -EEXIST);
+    assert_non_null(strstr(err.text, "is a file"));
+
+    put(in("here"), "some words\n");
+    assert_int_equal(fleet_fs_upload(fs, in("missing"), b, false, &err), -ENOENT);
+    assert_int_equal(fleet_fs_upload(fs, in("here"), a, false, &err), -EEXIST);
+    assert_int_equal(fleet_fs_upload(fs, in("here"), a, true, &err), 0);
+    assert_int_equal(fleet_fs_read(fs, a, 100, &text, &bytes, &err), 0);
+    assert_string_equal(text, "some words\n");
+    assert_int_equal(bytes, 11);
+    free(text);
+    assert_int_equal(fleet_fs_read(fs, a, 5, &text, &bytes, &err), -EFBIG);
+    assert_int_equal(fleet_fs_read(fs, b, 5, &text, &bytes, &err), -ENOENT);
+
+    assert_int_equal(fleet_fs_list(fs, root, &folders, &files, &err), 0);
+    assert_int_equal(folders.count, 1);
+    assert_string_equal(folders.list[0], "x");
+    assert_int_equal(files.count, 1);
+    assert_string_equal(files.list[0], "a file");
+    fleet_fs_names_release(&folders);
+    fleet_fs_names_release(&files);
+
+    assert_int_equal(fleet_fs_move(fs, b, a, false, &err), -ENOENT);
+    assert_int_equal(fleet_fs_move(fs, a, a, true, &err), -EINVAL);
+    assert_int_equal(fleet_fs_move(fs, a, b, false, &err), 0);
+    assert_int_equal(fleet_fs_touch(fs, a, false, &err), 0);
+    assert_int_equal(fleet_fs_move(fs, a, b, false, &err), -EEXIST);
+    assert_int_equal(fleet_fs_move(fs, b, a, true, &err), 0);
+    assert_int_equal(fleet_fs_download(fs, a, in("back"), false, &err), 0);
+    assert_int_equal(fleet_fs_download(fs, a, in("back"), false, &err), -EEXIST);
+    assert_int_equal(fleet_fs_download(fs, b, in("none"), false, &err), -ENOENT);
+    (void)snprintf(deep, sizeof(deep), "%s/x", root);
+    assert_int_equal(fleet_fs_download(fs, deep, in("tree"), false, &err), 0);
+    assert_int_equal(access(in("tree/y/z"), F_OK), 0);
+    assert_int_equal(fleet_fs_delete(fs, deep, &err), 0);
+    assert_int_equal(fleet_fs_delete(fs, deep, &err), 0);
+    assert_int_equal(fleet_fs_exists(fs, deep, &err), 0);
+    assert_int_equal(fleet_fs_exists(fs, "", &err), -EINVAL);
+}
+
+static void test_fs__the_local_file_system(void **state)
+{
+    struct fleet_fs *fs;
+    char url[128];
+
+    (void)state;
+    assert_int_equal(mkdir(in("root"), 0777), 0);
+    assert_int_equal(fleet_fs_open("file:///tmp", NULL, &fs, &err), 0);
+    assert_false(fleet_fs_needs_transfer(fs));
+    common_rules(fs, in("root"));
+    (void)snprintf(url, sizeof(url), "file://%s", in("root"));
+    assert_int_equal(fleet_fs_is_folder(fs, url, &err), 1);
+    fleet_fs_free(fs);
+}
+
+/* A link inside a folder is removed; what it points to stays. */
+static void test_fs__delete_does_not_follow_links(void **state)
+{
+    struct fleet_fs *fs;
+
+    (void)state;
+    assert_int_equal(fleet_fs_open("/tmp", NULL, &fs, &err), 0);
+    assert_int_equal(mkdir(in("kept"), 0777), 0);
+    assert_int_equal(mkdir(in("gone"), 0777), 0);
+    put(in("kept/file"), "x");
+    assert_int_equal(symlink(in("kept"), in("gone/link")), 0);
+    assert_int_equal(symlink("/nowhere/at/all", in("gone/broken")), 0);
+    assert_int_equal(fleet_fs_delete(fs, in("gone"), &err), 0);
+    assert_int_equal(fleet_fs_exists(fs, in("gone"), &err), 0);
+    assert_int_equal(fleet_fs_is_file(fs, in("kept/file"), &err), 1);
+    fleet_fs_free(fs);
+}
+
+/* A pipe cannot be copied; nothing of the copy stays. */
+static void test_fs__a_failed_copy_leaves_nothing(void **state)
+{
+    struct fleet_fs *fs;
+
+    (void)state;
+    assert_int_equal(fleet_fs_open("/tmp", NULL, &fs, &err), 0);
+    assert_int_equal(mkdir(in("from"), 0777), 0);
+    put(in("from/a"), "x");
+    assert_int_equal(mkfifo(in("from/b"), 0666), 0);
+    assert_int_equal(fleet_fs_upload(fs, in("from"), in("to"), false, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "neither a file nor a folder"));
+    assert_int_equal(fleet_fs_exists(fs, in("to"), &err), 0);
+    fleet_fs_free(fs);
+}
+
+/* ---- HDFS ------------------------------------------------------------------------------------ */
+
+/* It keeps hdfs:/PATH in $FOLDER/hdfs/PATH. $FOLDER/fail holds the number of copies that
+ * fail first, $FOLDER/mode what else goes wrong, $FOLDER/log the commands. */
+static const char script[] =
+    "#!/bin/sh\n"
+    "here=$(cd \"$(dirname \"$0\")/../..\" && pwd)\n"
+    "shift\n"
+    "while case $1 in -D*) true;; *) false;; esac; do\n"
+    "  echo \"$1\" >>\"$here/settings\"; shift\n"
+    "done\n"
+    "echo \"$*\" >>\"$here/log\"\n"
+    "op=$1; shift\n"
+    "map() { echo \"$here/hdfs/${1#hdfs:}\"; }\n"
+    "mode=$(cat \"$here/mode\" 2>/dev/null)\n"
+    "if [ \"$op\" != -test ]; then\n"
+    "  left=$(cat \"$here/fail\" 2>/dev/null || echo 0)\n"
+    "  case $op in -put | -get) ;; *) left=0;; esac\n"
+    "  if [ \"$left\" -gt 0 ]; then echo $((left - 1)) >\"$here/fail\"\n"
+    "    [ \"$op\" = -put ] && echo half >\"$(map \"$2\")\"\n"
+    "    [ \"$op\" = -get ] && echo half >\"$2\"\n"
+    "    echo 'WARN one thing' >&2; echo 'put: the disk is full' >&2; exit 1; fi\n"
+    "  [ \"$mode\" = abort ] && exit 134\n"
+    "  [ \"$mode\" = hang ] && { sleep 1000 & wait; }\n"
+    "fi\n"
+    "case $op in\n"
+    "-test) test \"$1\" \"$(map \"$2\")\";;\n"
+    "-ls) echo 'Found some items'; ls -l --time-style=long-iso \"$(map \"$1\")\" |\n"
+    "  awk -v p=\"$1\" '/^[d-]/ { n = $0; for (i = 1; i <= 7; i++) sub(/^[^ ]+ +/, \"\", n);\n"
+    "    print $1, $2, $3, $4, $5, $6, $7, p \"/\" n }';;\n"
+    "-mkdir) mkdir -p \"$(map \"$2\")\";;\n"
+    "-rm) rm -r \"$(map \"$2\")\";;\n"
+    "-mv) mv \"$(map \"$1\")\" \"$(map \"$2\")\";;\n"
+    "-touchz) : >\"$(map \"$1\")\";;\n"
+    "-cat) cat \"$(map \"$1\")\";;\n"
+    "-put) cp -r \"$1\" \"$(map \"$2\")\";;\n"
+    "-get) cp -r \"$(map \"$1\")\" \"$2\";;\n"
+    "*) exit 9;;\n"
+    "esac\n";
+
+static struct fleet_fs *open_hadoop(int attempts, int timeout_ms)
+{
+    const char *const settings[] = {"fs.default.name=hdfs://h:1", "hadoop.job.ugi=a,b", NULL};
+    struct fleet_fs_options options = {.hadoop_home = in("home"),
+                                       .settings = settings,
+                                       .attempts = attempts,
+                                       .timeout_ms = timeout_ms,
+                                       .pause_ms = 1};
+    struct fleet_fs *fs;
+
+    assert_int_equal(mkdir(in("home"), 0777), 0);
+    assert_int_equal(mkdir(in("home/bin"), 0777), 0);
+    assert_int_equal(mkdir(in("hdfs"), 0777), 0);
+    put(in("home/bin/hadoop"), script);
+    assert_int_equal(chmod(in("home/bin/hadoop"), 0755), 0);
+    assert_int_equal(fleet_fs_open("hdfs:", &options, &fs, &err), 0);
+    return fs;
+}
+
+static void test_fs__hdfs_keeps_the_same_rules(void **state)
+{
+    struct fleet_fs *fs = open_hadoop(3, 60000), *local;
+    char *text;
+    size_t bytes;
+
+    (void)state;
+    assert_true(fleet_fs_needs_transfer(fs));
+    assert_int_equal(mkdir(in("hdfs/root"), 0777), 0);
+    common_rules(fs, "hdfs:/root");
+    assert_int_equal(fleet_fs_open("", NULL, &local, &err), 0);
+    assert_int_equal(fleet_fs_read(local, in("settings"), 1 << 20, &text, &bytes, &err), 0);
+    assert_non_null(strstr(text, "-Dfs.default.name=hdfs://h:1\n-Dhadoop.job.ugi=a,b\n"));
+    free(text);
+    fleet_fs_free(local);
+    fleet_fs_free(fs);
+}
+
+static void test_fs__a_command_of_hadoop_is_tried_again(void **state)
+{
+    struct fleet_fs *fs = open_hadoop(3, 60000);
+    char *text;
+    size_t bytes;
+
+    (void)state;
+    put(in("here"), "whole\n");
+    put(in("fail"), "2");
+    assert_int_equal(fleet_fs_upload(fs, in("here"), "hdfs:/a", false, &err), 0);
+    assert_int_equal(fleet_fs_read(fs, "hdfs:/a", 100, &text, &bytes, &err), 0);
+    assert_string_equal(text, "whole\n");
+    free(text);
+    put(in("fail"), "3");
+    assert_int_equal(fleet_fs_upload(fs, in("here"), "hdfs:/b", false, &err), -EIO);
+    assert_non_null(strstr(err.text, "put: the disk is full"));
+    put(in("fail"), "0");
+    assert_int_equal(fleet_fs_exists(fs, "hdfs:/b", &err), 0); /* no half a copy */
+    put(in("fail"), "3");
+    assert_int_equal(fleet_fs_download(fs, "hdfs:/a", in("back"), false, &err), -EIO);
+    assert_int_equal(access(in("back"), F_OK), -1);
+    fleet_fs_free(fs);
+}
+
+static void test_fs__hadoop_that_aborts_or_hangs(void **state)
+{
+    struct fleet_fs *fs = open_hadoop(1, 60000);
+
+    (void)state;
+    put(in("mode"), "abort");
+    assert_int_equal(fleet_fs_touch(fs, "hdfs:/a", false, &err), -ECANCELED);
+    fleet_fs_free(fs);
+    teardown(NULL);
+    setup(NULL);
+    fs = open_hadoop(1, 2000); /* long enough for -test on a busy machine */
+    put(in("mode"), "hang");
+    assert_int_equal(fleet_fs_touch(fs, "hdfs:/a", false, &err), -ETIMEDOUT);
+    assert_non_null(strstr(err.text, "time limit"));
+    fleet_fs_free(fs);
+}
+
+static void test_fs__wrong_arguments(void **state)
+{
+    const char *const settings[] = {"nothing", NULL};
+    struct fleet_fs_options options = {.hadoop_home = "/nowhere", .settings = settings};
+    struct fleet_fs *fs;
+
+    (void)state;
+    assert_int_equal(fleet_fs_open("ftp://x/y", NULL, &fs, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "the scheme is \"ftp\", allowed: file, hdfs"));
+    (void)unsetenv("HADOOP_HOME");
+    assert_int_equal(fleet_fs_open("hdfs://x", NULL, &fs, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "HADOOP_HOME is not set"));
+    assert_int_equal(fleet_fs_open("hdfs://x", &options, &fs, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "settings[0] is \"nothing\", needed: key=value"));
+    options.settings = NULL;
+    options.attempts = 1;
+    assert_int_equal(fleet_fs_open("hdfs://x", &options, &fs, &err), 0);
+    assert_int_equal(fleet_fs_exists(fs, "hdfs://x/y", &err), -ENOENT);
+    assert_non_null(strstr(err.text, "/nowhere/bin/hadoop"));
+    fleet_fs_free(fs);
+    assert_int_equal(fleet_fs_open(NULL, NULL, &fs, &err), -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_fs__the_local_file_system, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fs__delete_does_not_follow_links, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fs__a_failed_copy_leaves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fs__hdfs_keeps_the_same_rules, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fs__a_command_of_hadoop_is_tried_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_fs__hadoop_that_aborts_or_hangs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fs__wrong_arguments, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
