@@ -33,7 +33,8 @@ install-library: library ## the library, its headers and its pkg-config file
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/fleet.pc
 
 # The tests are users of the library, not of our archives.
-LIBRARY_TESTS := $(addprefix $(OUT)/tests/integration/,test_distributed test_fs test_rpc)
+LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
+    $(addprefix $(OUT)/tests/integration/,test_distributed test_fs test_rpc)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread
 

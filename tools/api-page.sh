@@ -4,14 +4,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests='tests/integration/test_distributed.c tests/integration/test_rpc.c
-    tests/integration/test_fs.c'
+    tests/integration/test_fs.c tests/unit/test_role.c'
 cat <<'END'
 # The distributed API
 
 What `paddle.distributed` offers, and the C function that stands for it in `fleet.h`
 ([include/fleet/fleet.h](../../include/fleet/fleet.h) is the manual,
 [a decision](../decisions/fleet-h.md) says why it is as it is). The table is generated from
-`distributed/api.txt`. Tests are in `tests/integration`, in the file that begins their name. Tensors
+`distributed/api.txt`. The name of a test begins with that of its file. Tensors
 lie in the host's memory. RPC is in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems
 are in [fleet_fs.h](../../include/fleet/fleet_fs.h).
 END
