@@ -37,8 +37,10 @@
 /* What a rank tells the others about itself; plain bytes between equal builds. */
 struct peer_state {
     int64_t committed, voted;
-    int64_t saved;      /* updates in the newest checkpoint it knows of */
-    int64_t evaluated;  /* updates whose evaluation it has reported */
+    int64_t saved;           /* updates in the newest checkpoint it knows of */
+    int64_t evaluated;       /* updates whose evaluation it has reported */
+    int64_t evaluation_step; /* that evaluation */
+    double evaluation_loss;
     int64_t has_jumped; /* its newest update asks to go back to a checkpoint */
     int64_t is_initial; /* its state is the one that the seed alone gives */
     struct reshard_peer divided;
@@ -161,6 +163,8 @@ static int exchange_peer_states(struct trainer *trainer, bool is_initial,
                               .voted = trainer->progress.voted,
                               .saved = trainer->save.saved,
                               .evaluated = trainer->report.evaluated,
+                              .evaluation_step = trainer->report.evaluation_step,
+                              .evaluation_loss = trainer->report.evaluation_loss,
                               .has_jumped = trainer->progress.ledger->has_jumped,
                               .is_initial = is_initial,
                               .is_finite = trainer->progress.voted_finite,
@@ -265,14 +269,18 @@ static bool has_jumped(const struct peer_state *all, int world, int64_t newest)
     return false;
 }
 
-/* The newest evaluation that any of the ranks has reported: it is not made again. */
-static int64_t newest_evaluation(const struct peer_state *all, int world)
+/* The newest evaluation that any of the ranks has made is not made again. Perhaps only that rank
+ * has it, and its agent does not report to the hub. So all ranks learn it and report it again. */
+static void learn_evaluation(struct trainer *trainer, const struct peer_state *all)
 {
-    int64_t newest = 0;
-
-    for (int r = 0; r < world; r++)
-        newest = all[r].evaluated > newest ? all[r].evaluated : newest;
-    return newest;
+    for (int r = 0; r < trainer->generation.world; r++) {
+        if (all[r].evaluated > trainer->report.evaluated)
+            trainer->report.evaluated = all[r].evaluated;
+        if (all[r].evaluation_step > trainer->report.evaluation_step) {
+            trainer->report.evaluation_step = all[r].evaluation_step;
+            trainer->report.evaluation_loss = all[r].evaluation_loss;
+        }
+    }
 }
 
 /* The divided state of the ranks that are at the newest update, or will be. */
@@ -384,7 +392,7 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
         trainer->progress.ledger->owes_rollback = 1;
     trainer->progress.committed = newest->committed;
     trainer->save.saved = newest->saved;
-    trainer->report.evaluated = newest_evaluation(all, trainer->generation.world);
+    learn_evaluation(trainer, all);
     if (place_divided(trainer, divided, err) < 0 || settle_private(trainer, all, holder, err) < 0)
         return err->code;
     return report_join(trainer, holder, err);

@@ -268,6 +268,7 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
         report_checkpoint(hub, out);
     }
     answer.heartbeat.progress_step = hub->progress_step;
+    answer.heartbeat.evaluation_step = hub->evaluation_step;
     is_known = hub->policy.own_trainer && !hub->checkpoint_path; /* steps may go back */
     answer.heartbeat.checkpoint_step = counts && !is_known ? hub->checkpoint_step : m->step;
     hub_output_message(out, peer, &answer);

@@ -18,6 +18,7 @@ static void on_heartbeat(struct member *member, const struct message_heartbeat *
     if (m->progress_step > member->steps.acked)
         member->steps_acked_ms = member->now_ms;
     member_steps_ack(&member->steps, m->progress_step);
+    member_steps_ack_evaluation(&member->steps, m->evaluation_step);
     member->hub_generation = m->status.generation;
     member->held_step = m->held_step;
     if (member->checkpoint_step <= m->checkpoint_step)

@@ -134,6 +134,19 @@ bool member_report_is_reporter(const struct member *member)
     return member->has_assignment && member->place == member->assignment.assign.reporter;
 }
 
+static void report_evaluations(struct member *member, struct member_output *out)
+{
+    const struct member_evaluation *next;
+
+    while (member_report_can_send(member) &&
+           (next = member_steps_take_evaluation(&member->steps)) != NULL) {
+        struct message message = {
+            .type = MESSAGE_EVALUATION,
+            .evaluation = {.generation = member->obeyed, .step = next->step, .loss = next->loss}};
+        member_report_send(member, &message, out);
+    }
+}
+
 void member_report_steps(struct member *member, struct member_output *out)
 {
     struct message_step steps[MESSAGE_STEPS_MAX];
@@ -149,6 +162,7 @@ void member_report_steps(struct member *member, struct member_output *out)
         member_report_send(member, &message, out);
         member->steps_sent_ms = member->now_ms;
     }
+    report_evaluations(member, out);
 }
 
 /* A member reports what it knows of the last generation before it waits for the next one. */

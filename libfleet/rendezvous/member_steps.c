@@ -7,6 +7,7 @@
 #include "libfleet/rendezvous/member_steps.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "libfleet/base/assert.h"
 
@@ -55,6 +56,7 @@ void member_steps_ack(struct member_steps *steps, int64_t step)
 void member_steps_rewind(struct member_steps *steps)
 {
     steps->sent = steps->acked;
+    steps->evaluation_sent = steps->evaluation_acked;
 }
 
 size_t member_steps_take(struct member_steps *steps, struct message_step out[MESSAGE_STEPS_MAX])
@@ -81,4 +83,45 @@ int64_t member_steps_oldest(const struct member_steps *steps)
 bool member_steps_has_unsent(const struct member_steps *steps)
 {
     return steps->count > 0 && at(steps, steps->count - 1)->step > steps->sent;
+}
+
+static void drop_evaluations(struct member_steps *steps, size_t count)
+{
+    steps->evaluation_count -= count;
+    memmove(steps->evaluations, steps->evaluations + count,
+            steps->evaluation_count * sizeof(steps->evaluations[0]));
+}
+
+void member_steps_add_evaluation(struct member_steps *steps, int64_t step, double loss)
+{
+    if (step <= steps->evaluation_last || step <= steps->evaluation_acked)
+        return;
+    if (steps->evaluation_count == MEMBER_EVALUATIONS_MAX)
+        drop_evaluations(steps, 1);
+    steps->evaluations[steps->evaluation_count++] = (struct member_evaluation){step, loss};
+    steps->evaluation_last = step;
+}
+
+void member_steps_ack_evaluation(struct member_steps *steps, int64_t step)
+{
+    size_t known = 0;
+
+    if (step <= steps->evaluation_acked)
+        return;
+    steps->evaluation_acked = step;
+    if (steps->evaluation_sent < step)
+        steps->evaluation_sent = step;
+    while (known < steps->evaluation_count && steps->evaluations[known].step <= step)
+        known++;
+    drop_evaluations(steps, known);
+}
+
+const struct member_evaluation *member_steps_take_evaluation(struct member_steps *steps)
+{
+    for (size_t i = 0; i < steps->evaluation_count; i++)
+        if (steps->evaluations[i].step > steps->evaluation_sent) {
+            steps->evaluation_sent = steps->evaluations[i].step;
+            return &steps->evaluations[i];
+        }
+    return NULL;
 }

@@ -7,12 +7,20 @@
  * each is reported although members and hubs come and go.
  *
  *  (1) Steps ascend; one that does not is a repetition and is dropped.
- *  (2) Never more than MEMBER_STEPS_MAX are kept; the oldest go first.
+ *  (2) Never more than MEMBER_STEPS_MAX are kept, and MEMBER_EVALUATIONS_MAX evaluations; the
+ *      oldest go first.
  */
 
 #include "libfleet/rendezvous/message.h"
 
-#define MEMBER_STEPS_MAX 4096
+#define MEMBER_STEPS_MAX       4096
+#define MEMBER_EVALUATIONS_MAX 64
+
+/* A loss on held-out data. */
+struct member_evaluation {
+    int64_t step;
+    double loss;
+};
 
 struct member_steps {
     struct message_step *ring; /* [MEMBER_STEPS_MAX], NULL while empty */
@@ -20,6 +28,10 @@ struct member_steps {
     int64_t last;  /* newest step seen, 0 = none */
     int64_t acked; /* the hub knows all up to here */
     int64_t sent;  /* sent on this connection up to here */
+    /* The same for evaluations, which come after their steps. */
+    struct member_evaluation evaluations[MEMBER_EVALUATIONS_MAX];
+    size_t evaluation_count;
+    int64_t evaluation_last, evaluation_acked, evaluation_sent;
 };
 
 /* Free the ring; it is empty afterwards. */
@@ -38,5 +50,12 @@ size_t member_steps_take(struct member_steps *steps, struct message_step out[MES
 /* The oldest step that the hub may not know, 0 = none. */
 int64_t member_steps_oldest(const struct member_steps *steps);
 bool member_steps_has_unsent(const struct member_steps *steps);
+
+/* Keep an evaluation, unless it is a repetition (1). */
+void member_steps_add_evaluation(struct member_steps *steps, int64_t step, double loss);
+/* The hub knows all evaluations up to `step`. */
+void member_steps_ack_evaluation(struct member_steps *steps, int64_t step);
+/* The next evaluation to send, and mark it sent; NULL: none. */
+const struct member_evaluation *member_steps_take_evaluation(struct member_steps *steps);
 
 #endif

@@ -104,15 +104,10 @@ void member_trainer_step(struct member *member, const struct message_step *step,
 void member_trainer_evaluation(struct member *member, int64_t step, double loss, double now_ms,
                                struct member_output *out)
 {
-    struct message message = {
-        .type = MESSAGE_EVALUATION,
-        .evaluation = {.generation = member->obeyed, .step = step, .loss = loss}};
-
     member_enter(member, now_ms);
-    if (!member_report_can_send(member) || !member_report_is_reporter(member))
-        return;
-    member_report_steps(member, out);
-    member_report_send(member, &message, out);
+    member_steps_add_evaluation(&member->steps, step, loss);
+    if (member_report_is_reporter(member))
+        member_report_steps(member, out);
 }
 
 void member_trainer_checkpoint_failed(struct member *member, int64_t step, const char *reason,

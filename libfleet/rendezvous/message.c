@@ -238,6 +238,7 @@ static const struct fleet_field refused_fields[] = {
 static const struct fleet_field heartbeat_fields[] = {
     STATUS(heartbeat),
     STEP(heartbeat, "progressStep", progress_step, 0),
+    STEP(heartbeat, "evaluationStep", evaluation_step, 0),
     STEP(heartbeat, "checkpointStep", checkpoint_step, 0),
     STEP(heartbeat, "heldStep", held_step, 0),
     AGE(heartbeat, "intervalMs", interval_ms),

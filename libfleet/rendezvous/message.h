@@ -247,6 +247,7 @@ struct message_refused {
 struct message_heartbeat {
     struct message_status status; /* from an agent; from a hub only its generation */
     int64_t progress_step;        /* hub: last step that it knows */
+    int64_t evaluation_step;      /* hub: step of the last evaluation that it knows, 0 = none */
     int64_t checkpoint_step;      /* hub: newest checkpoint that it knows, 0 = none */
     int64_t held_step;  /* hub: newest step held by a member that answers or by a checkpoint; 0 =
                                      none */

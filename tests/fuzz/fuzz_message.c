@@ -244,6 +244,7 @@ static void same_heartbeat(const cJSON *o, const struct message_heartbeat *m)
 {
     same_status(o, &m->status);
     same_number(o, "progressStep", (double)m->progress_step);
+    same_number(o, "evaluationStep", (double)m->evaluation_step);
     same_number(o, "checkpointStep", (double)m->checkpoint_step);
     same_number(o, "heldStep", (double)m->held_step);
     same_number(o, "intervalMs", m->interval_ms);

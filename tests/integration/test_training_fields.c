@@ -142,8 +142,10 @@ static void test_training_fields__evaluation_does_not_depend_on_workers(void **s
     assert_true(one.losses[2] < one.losses[0] && one.losses[0] > 1 && one.losses[0] < 6);
     evaluate_on("2", 0, &found);
     expect_same(&found, &one);
-    evaluate_on("3", 5, &found);
-    expect_same(&found, &one);
+    for (int kill_at = 5; kill_at < 8; kill_at++) { /* before, during and after an evaluation */
+        evaluate_on("3", kill_at, &found);
+        expect_same(&found, &one);
+    }
     evaluate_on("4", 0, &found);
     expect_same(&found, &one);
 }

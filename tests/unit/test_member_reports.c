@@ -176,6 +176,63 @@ static void test_member__sends_unknown_steps_again_after_a_reconnect(void **stat
     stop();
 }
 
+static void evaluation(int64_t step)
+{
+    member_trainer_evaluation(w.member, step, (double)step / 10, w.now_ms, &w.out);
+}
+
+/* Evaluations come in order, each once on a connection, after their steps. */
+static void test_member__the_reporter_tells_each_evaluation_once(void **state)
+{
+    struct message message;
+
+    (void)state;
+    run_as(1);
+    step(2);
+    evaluation(2);
+    evaluation(2); /* repeated by a trainer that joins */
+    evaluation(1);
+    assert_int_equal(sent(MESSAGE_EVALUATION, &message), 1);
+    assert_int_equal(message.evaluation.step, 2);
+    assert_true(message.evaluation.loss == 0.2);
+    message_release(&message);
+    stop();
+}
+
+/* The reporter is lost with two evaluations that the hub does not know. This member becomes the
+ * reporter and sends both. What the hub knows is not kept. */
+static void test_member__others_keep_evaluations_until_the_hub_knows_them(void **state)
+{
+    struct message message,
+        known = {.type = MESSAGE_HEARTBEAT,
+                 .heartbeat = {.status = {.step = -1}, .evaluation_step = 3, .interval_ms = 500}};
+
+    (void)state;
+    run_as(0);
+    for (int i = 2; i <= 5; i++) {
+        step(i);
+        evaluation(i);
+    }
+    assert_int_equal(sent(MESSAGE_EVALUATION, NULL), 0);
+    receive(&known);
+    abort_generation(1);
+    member_disconnected(w.member, w.now_ms, &w.out); /* this hub is lost, too */
+    tick(200);
+    member_connected(w.member, w.now_ms, &w.out);
+    clear();
+    hub_heartbeat(5);
+    assert_int_equal(sent(MESSAGE_EVALUATION, &message), 2);
+    assert_int_equal(message.evaluation.step, 5);
+    message_release(&message);
+    clear();
+    up(0, 5);
+    assign(2, 1, 1);
+    evaluation(5);
+    assert_int_equal(sent(MESSAGE_EVALUATION, &message), 2); /* the hub has not confirmed them */
+    message_release(&message);
+    stop();
+}
+
 static void test_member__batches_steps_as_the_hub_wishes(void **state)
 {
     static const int port = 1;
@@ -347,6 +404,8 @@ int main(void)
         TEST(the_reporter_tells_each_step_once),
         TEST(others_keep_steps_until_the_hub_knows_them),
         TEST(sends_unknown_steps_again_after_a_reconnect),
+        TEST(the_reporter_tells_each_evaluation_once),
+        TEST(others_keep_evaluations_until_the_hub_knows_them),
         TEST(batches_steps_as_the_hub_wishes),
         TEST(finishing_is_reported_until_the_hub_says_done),
         TEST(answers_the_process_that_asked_the_store),
