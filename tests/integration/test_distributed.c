@@ -421,6 +421,13 @@ static void test_distributed__sizes_of_structures(void **state)
     assert_int_equal(sizeof(struct fleet_p2p), 88);
 }
 
+/* The same functions from Python, with the results that Paddle's pages print. */
+static void test_distributed__examples_of_paddle_in_python(void **state)
+{
+    (void)state;
+    assert_int_equal(system("bash tests/python/run.sh collectives messages rpc"), 0);
+}
+
 static void test_distributed__symbols_and_installed_package(void **state)
 {
     (void)state;
@@ -443,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_distributed__a_dead_peer),
         cmocka_unit_test(test_distributed__wrong_variables),
         cmocka_unit_test(test_distributed__sizes_of_structures),
+        cmocka_unit_test(test_distributed__examples_of_paddle_in_python),
         cmocka_unit_test(test_distributed__symbols_and_installed_package),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
