@@ -263,6 +263,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     view->generation = hub_generation(hub);
     view->members = hub_generation_members(hub);
     view->trained = hub_trained(hub);
+    view->is_deserted = hub_is_deserted(hub);
     view->restarts = hub_restarts(hub);
     view->restarts_total = hub_restarts_total(hub);
     view->restarts_ignored = hub_restarts_ignored(hub);

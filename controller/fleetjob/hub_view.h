@@ -42,6 +42,7 @@ struct hub_view {
     int64_t epoch;                      /* of the generations it makes */
     struct fleet_generation generation; /* the newest assigned */
     struct fleet_generation trained;    /* the newest that is known to have made a step; none */
+    bool is_deserted;                   /* hub_is_deserted() */
     int members;                        /* of that generation */
     bool is_learning;             /* made for a running job; its members have not connected yet */
     int ready;                    /* members that train or are ready to train */

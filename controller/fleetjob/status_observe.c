@@ -85,7 +85,10 @@ static void observe_lineage(struct pass *pass)
     struct fleetjob_rendezvous *rendezvous = &pass->status->rendezvous;
     size_t bytes;
 
-    if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
+    if (hub->is_deserted)
+        rendezvous->trained =
+            0; /* for the next hub: that none of its members comes is no failure */
+    else if (hub->phase < HUB_FINISHED && hub->trained.counter > rendezvous->trained)
         rendezvous->trained = hub->trained.counter;
     if (fleet_generation_compare(hub->generation, rendezvous->newest) < 0 ||
         hub->lineage.count == 0)

@@ -306,6 +306,9 @@ int64_t hub_epoch(const struct hub *hub);          /* of the generations it make
 
 /* The newest generation that is known to have made a step, or none. */
 struct fleet_generation hub_trained(const struct hub *hub);
+/* All members of the newest generation have left because they were asked to: nobody is there who
+ * could tell the next hub so. */
+bool hub_is_deserted(const struct hub *hub);
 
 /* The hub was made for a generation that may run, and has not heard of it yet. This is no fault. */
 bool hub_is_learning(const struct hub *hub);

@@ -317,6 +317,16 @@ struct fleet_generation hub_trained(const struct hub *hub)
     return hub->live;
 }
 
+bool hub_is_deserted(const struct hub *hub)
+{
+    if (!hub->is_broken || !hub->incident.is_open || hub->incident.is_failure)
+        return false;
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i]->place >= 0)
+            return false;
+    return true;
+}
+
 bool hub_is_learning(const struct hub *hub)
 {
     return hub->phase == HUB_GATHERING && !hub->is_broken && hub->now_ms < hub->quiet_until_ms;

@@ -97,9 +97,19 @@ void hub_form_give_up(struct hub *hub, const struct hub_peer *peer)
             gather(hub);
 }
 
+/* Also to members that have left: they tell the next hub why, if this one is lost. */
+static void abort_all(struct hub *hub, struct hub_output *out)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i]->place >= 0)
+            hub_form_abort(hub, hub->peers[i], out);
+}
+
 void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_output *out)
 {
-    bool was_failure = hub->incident.is_open && hub->incident.is_failure;
+    bool was_failure = hub->incident.is_open && hub->incident.is_failure, is_news;
+    enum fleet_cause told =
+        hub->is_broken ? fleet_cause_find(hub->incident.cause) : FLEET_CAUSE_NONE;
 
     if (hub_finish_is_over(hub) || hub_restart_ends_by_rule(hub, cause, out))
         return;
@@ -109,12 +119,10 @@ void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_o
         return;
     hub_finish_forget(hub);
     hub_timeline_report(hub, true, out); /* the generation ends before its first step */
-    if (!hub->is_broken) {
-        hub->is_broken = true;
-        for (size_t i = 0; i < hub->peer_count; i++)
-            if (hub->peers[i]->place >= 0)
-                hub_form_abort(hub, hub->peers[i], out);
-    }
+    is_news = !hub->is_broken || fleet_cause_find(hub->incident.cause) != told;
+    hub->is_broken = true;
+    if (is_news)
+        abort_all(hub, out);
     if (hub->phase != HUB_GATHERING)
         gather(hub);
     hub->is_dirty = true; /* hub_form_try() follows at the end of this call */

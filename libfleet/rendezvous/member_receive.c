@@ -108,6 +108,16 @@ static void on_assign(struct member *member, const struct message *message,
         member_deliver(member, out);
 }
 
+/* It has left its generation by itself, because it lost a peer. The hub knows why that peer went. */
+static void learn_cause(struct member *member, const char *cause)
+{
+    enum fleet_cause known = fleet_cause_find(member->left_for);
+
+    if (cause[0] && fleet_cause_find(cause) != FLEET_CAUSE_SUPERSEDED &&
+        (!member->left_for[0] || known == FLEET_CAUSE_PEER_UNREACHABLE))
+        (void)snprintf(member->left_for, sizeof(member->left_for), "%s", cause);
+}
+
 static void on_abort(struct member *member, const struct message_abort *m,
                      struct member_output *out)
 {
@@ -125,8 +135,10 @@ static void on_abort(struct member *member, const struct message_abort *m,
     is_news = member->is_joined || fleet_generation_compare(m->generation, member->obeyed) > 0;
     member->obeyed = m->generation;
     member->is_joined = member->is_pending = false;
-    if (!is_news)
+    if (!is_news) {
+        learn_cause(member, m->cause);
         return;
+    }
     (void)snprintf(member->left_for, sizeof(member->left_for), "%s", m->cause);
     member_store_forget(member);
     if (member_count(member, PROCESS_RUNNING) == 0)

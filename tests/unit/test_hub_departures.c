@@ -78,6 +78,46 @@ static void test_hub_departures__a_replacement_waits_beside_the_one_that_leaves(
     stop();
 }
 
+/* Nobody is left who could tell the next hub why: the status must. */
+static void test_hub_departures__of_all_members_desert_a_generation(void **state)
+{
+    (void)state;
+    for (int is_asked = 0; is_asked < 2; is_asked++) {
+        start(1, 1, NULL);
+        form(1);
+        assert_false(hub_is_deserted(w.hub));
+        w.peers[0].status.is_leaving = is_asked;
+        heartbeat(0);
+        if (is_asked)
+            leave(0);
+        else
+            gone(0);
+        assert_int_equal(hub_is_deserted(w.hub), is_asked);
+        w.peers[0].status = (struct message_status){.step = -1};
+        w.peers[0].attempt = 1;
+        ready(0);
+        assert_generation(2);
+        assert_false(hub_is_deserted(w.hub));
+        stop();
+    }
+}
+
+/* Survivors remember the cause for the next hub, so they hear of it when it becomes known. */
+static void test_hub_departures__are_told_to_survivors(void **state)
+{
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    accuse(0, 1);
+    assert_string_equal(w.peers[2].abort_cause, "PeerUnreachable");
+    fail_trainer(1);
+    for (int i = 0; i < 3; i += 2) {
+        assert_int_equal(w.peers[i].aborts, 2);
+        assert_string_equal(w.peers[i].abort_cause, "MemberLost");
+    }
+    stop();
+}
+
 /* ---- under the next leader ------------------------------------------------------------------- */
 
 /* The next hub of a job whose members were in generation (1, 5) and that may not restart. */
@@ -350,6 +390,8 @@ int main(void)
         TEST(a_preempted_worker_is_called_so),
         TEST(an_evicted_worker_that_dies_is_no_failure),
         TEST(a_replacement_waits_beside_the_one_that_leaves),
+        TEST(of_all_members_desert_a_generation),
+        TEST(are_told_to_survivors),
         TEST(are_known_before_the_member_comes),
         TEST(explain_a_member_that_never_comes),
         TEST(explain_a_lost_peer),

@@ -200,6 +200,34 @@ static void test_member__tells_the_next_hub_why_its_generation_was_ended(void **
     stop();
 }
 
+/* It has lost a peer, and the hub that knows why is lost, too. What its own trainer said stays. */
+static void test_member__tells_the_next_hub_why_its_peer_went(void **state)
+{
+    struct message abort = {.type = MESSAGE_ABORT,
+                            .abort = {.generation = {1, 1}, .cause = "MemberLeft", .member = 0}};
+    struct message message;
+
+    (void)state;
+    for (int has_failed = 0; has_failed < 2; has_failed++) {
+        run_as(0);
+        if (has_failed)
+            fail_trainer(0);
+        up(0, 1);
+        abort.abort.cause = "PeerUnreachable"; /* as the other survivors say */
+        member_receive(w.member, &abort, w.now_ms, &w.out);
+        abort.abort.cause = "MemberLeft";
+        member_receive(w.member, &abort, w.now_ms, &w.out);
+        member_disconnected(w.member, w.now_ms, &w.out);
+        clear();
+        tick(200);
+        member_connected(w.member, w.now_ms, &w.out);
+        assert_int_equal(sent(MESSAGE_HELLO, &message), 1);
+        assert_string_equal(message.hello.left_for, has_failed ? "MemberLost" : "MemberLeft");
+        message_release(&message);
+        stop();
+    }
+}
+
 static void test_member__tells_the_next_hub_that_its_trainer_failed(void **state)
 {
     struct message message;
@@ -374,6 +402,7 @@ int main(void)
         TEST(ends_when_its_job_has_been_gone_for_a_while),
         TEST(after_a_reconnect_says_what_is_running),
         TEST(tells_the_next_hub_why_its_generation_was_ended),
+        TEST(tells_the_next_hub_why_its_peer_went),
         TEST(tells_the_next_hub_that_its_trainer_failed),
         TEST(hands_an_assignment_to_waiting_trainers),
         TEST(while_restored_it_says_the_step_it_restored),

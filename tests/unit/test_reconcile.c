@@ -234,6 +234,7 @@ static void read_hub(const cJSON *json, struct hub_view *hub)
     hub->ready = (int)int_at(json, "ready", 0);
     hub->epoch = int_at(json, "hubEpoch", hub->generation.epoch);
     hub->trained.counter = int_at(json, "trained", 0);
+    hub->is_deserted = fleet_json_at(json, "isDeserted") != NULL;
     hub->untrained = int_at(json, "untrained", 0);
     hub->restarts = (int)int_at(json, "restarts", 0);
     hub->restarts_total = (int)int_at(json, "restartsTotal", hub->restarts);
