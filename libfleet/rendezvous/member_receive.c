@@ -108,7 +108,7 @@ static void on_assign(struct member *member, const struct message *message,
         member_deliver(member, out);
 }
 
-/* It has left its generation by itself, because it lost a peer. The hub knows why that peer went. */
+/* It left its generation by itself, because it lost a peer. The hub knows why that peer went. */
 static void learn_cause(struct member *member, const char *cause)
 {
     enum fleet_cause known = fleet_cause_find(member->left_for);

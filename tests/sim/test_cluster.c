@@ -269,6 +269,10 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         3100801874, /* a refused worker was the only member of a generation of one */
         3100705947, /* a worker that was leaving was dropped when its replacement came */
         100655043, 100635074, 100643082, /* … and here nobody is left that knows of it */
+        /* the leader that had heard why a worker left was lost before the next generation */
+        3100043082, 3101900429, 3100900066,
+        /* the pod that came after a failure was deleted: taken for the cause */
+        100702590, 100802492,
         100705581,  /* a new leader with an old cache made pods of a deleted job */
         1300704769, /* … and recorded a generation of a job that had succeeded */
         2100703908, /* a label is taken off while nobody leads and the job fails: a pod for ever */

@@ -16,12 +16,14 @@
  *
  * A failure can get lost, too: the leader that knew it is gone and could not write, the worker has
  * not reached the next one, and a pod that is deleted explains why (seeds 100655043, 100635074 and
- * 100643082; with a survivor that only misses its peer, 3100701642).
+ * 100643082; with a survivor that only misses its peer, 3100701642). That pod may also have come
+ * after the failure: no leader knows the members of a generation that no member tells it of (seeds
+ * 100702590 and 100802492).
  *
  * Two causes of a leave can get lost. If no leader came within the grace period of the pod, no
- * leader learns why the worker left (seed 3150035210). If a leader is lost before it has made a
- * generation after a pod was taken away, and the pod is gone, the cause is lost with that leader
- * (seed 3000000073). The next leader counts both workers as lost.
+ * leader learns why the worker left (seed 3150035210). If all workers leave, and the leader is lost
+ * before it could write that, the cause is lost with that leader (seed 3000000073). The next leader
+ * counts these workers as lost.
  *
  * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
@@ -127,21 +129,31 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
     return false;
 }
 
+/* A pod of the job was deleted: one of the generation, or one that came after it. */
+static bool is_explained(const struct cluster *c, const struct cluster_run *run)
+{
+    int first = run->agents[0];
+
+    for (int i = 1; i < run->count; i++)
+        first = run->agents[i] < first ? run->agents[i] : first;
+    for (int i = first; i < c->agent_count; i++)
+        if (c->agents[i].job == run->job && c->agents[i].is_deleted)
+            return true;
+    return false;
+}
+
 /*
  * Can this leader know that a trainer of the generation was killed? It led then, or that worker has
  * spoken to it. Otherwise it counts the worker as lost, unless the deletion of a pod explains that.
  */
 static bool can_be_known(const struct cluster *c, const struct cluster_run *run)
 {
-    bool is_explained = false;
-
     for (int i = 0; i < run->count; i++) {
         const struct cluster_agent *a = &c->agents[run->agents[i]];
         if (a->killed_in == (int)(run - c->runs) && a->heard_by == c->leaders)
             return true;
-        is_explained |= a->is_deleted;
     }
-    return run->killed_under == c->leaders || !is_explained;
+    return run->killed_under == c->leaders || !is_explained(c, run);
 }
 
 /* The newest generation that anybody can know: it was recorded, or one of its members lives.
