@@ -6,7 +6,7 @@ LIBRARY     := build/lib/libfleet.so.0
 LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
     $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c \
-        file.c strbuf.c variable.c) \
+        file.c random.c strbuf.c variable.c) \
     $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
@@ -36,13 +36,19 @@ install-library: library ## the library, its headers, its pkg-config file and fl
 
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
-    $(addprefix $(OUT)/tests/integration/,test_distributed test_fs test_rpc)
+    $(addprefix $(OUT)/tests/integration/,test_distributed test_fleet_data test_fs test_rpc)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread
 
 $(OUT)/bench/bench_rpc: $(OUT)/tests/bench/bench_rpc.o $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib)
+
+# It looks at what the library does not export.
+$(OUT)/tests/unit/test_instance: $(OUT)/tests/unit/test_instance.o \
+    $(OUT)/distributed/data/instance.o $(OUT)/libfleet/base/error.o
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lm
 
 # Its trainer with fleet.h is compiled by the test.
 $(OUT)/tests/integration/test_own_trainer: | $(LIBRARY)

@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests='tests/integration/test_distributed.c tests/integration/test_rpc.c
-    tests/integration/test_fs.c tests/unit/test_role.c'
+    tests/integration/test_fs.c tests/integration/test_fleet_data.c
+    tests/unit/test_role.c'
 cat <<'END'
 # The distributed API
 

@@ -6,90 +6,10 @@
  * look at the library as a file: its symbols, and a C++ program made from the installed package.
  */
 #include <errno.h>
-#include <netinet/in.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "include/fleet/fleet.h"
+#include "tests/integration/library_processes.h"
 
 #define WORLD 3
-
-static int rank;
-static struct fleet_error err;
-
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            (void)fprintf(stderr, "rank %d, line %d: %s (%d: %s)\n", rank, __LINE__, #x, err.code, \
-                          err.text);                                                               \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-/* ---- processes ------------------------------------------------------------------------------- */
-
-/* A port that was free a moment ago. */
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
-static void set_number(const char *name, int value)
-{
-    char text[16];
-    (void)snprintf(text, sizeof(text), "%d", value);
-    (void)setenv(name, text, 1);
-}
-
-/* Run `body` in WORLD processes; each ends with 0, a killed one by SIGKILL. */
-static void run(void (*body)(void), int killed)
-{
-    char endpoints[128];
-    pid_t children[WORLD];
-
-    (void)snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d",
-                   free_port(), free_port(), free_port());
-    for (int i = 0; i < WORLD; i++) {
-        children[i] = fork();
-        assert_true(children[i] >= 0);
-        if (children[i] == 0) {
-            rank = i;
-            (void)setenv("PADDLE_TRAINER_ENDPOINTS", endpoints, 1);
-            set_number("PADDLE_TRAINERS_NUM", WORLD);
-            set_number("PADDLE_TRAINER_ID", i);
-            set_number("PADDLE_PG_TIMEOUT", 60000);
-            body();
-            fleet_env_release();
-            _exit(0);
-        }
-    }
-    for (int i = 0; i < WORLD; i++) {
-        int status;
-        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
-        if (i == killed)
-            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        else
-            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-}
 
 static struct fleet_tensor of(int32_t *data, int64_t count)
 {
@@ -260,43 +180,43 @@ static void groups(void)
 static void test_distributed__reductions(void **state)
 {
     (void)state;
-    run(reductions, -1);
+    run_processes(WORLD, reductions, -1);
 }
 
 static void test_distributed__copies(void **state)
 {
     (void)state;
-    run(copies, -1);
+    run_processes(WORLD, copies, -1);
 }
 
 static void test_distributed__messages_and_tasks(void **state)
 {
     (void)state;
-    run(messages, -1);
+    run_processes(WORLD, messages, -1);
 }
 
 static void test_distributed__bytes(void **state)
 {
     (void)state;
-    run(bytes, -1);
+    run_processes(WORLD, bytes, -1);
 }
 
 static void test_distributed__parts_of_any_length(void **state)
 {
     (void)state;
-    run(any_length, -1);
+    run_processes(WORLD, any_length, -1);
 }
 
 static void test_distributed__parts_of_other_lengths_than_expected(void **state)
 {
     (void)state;
-    run(other_lengths, -1);
+    run_processes(WORLD, other_lengths, -1);
 }
 
 static void test_distributed__a_group_and_a_rank_outside(void **state)
 {
     (void)state;
-    run(groups, -1);
+    run_processes(WORLD, groups, -1);
 }
 
 /* ---- wrong use ------------------------------------------------------------------------------- */
@@ -383,31 +303,31 @@ static void wrong_variables(void)
 static void test_distributed__wrong_arguments(void **state)
 {
     (void)state;
-    run(arguments, -1);
+    run_processes(WORLD, arguments, -1);
 }
 
 static void test_distributed__another_order_on_another_rank(void **state)
 {
     (void)state;
-    run(another_order, -1);
+    run_processes(WORLD, another_order, -1);
 }
 
 static void test_distributed__another_size_on_another_rank(void **state)
 {
     (void)state;
-    run(another_size, -1);
+    run_processes(WORLD, another_size, -1);
 }
 
 static void test_distributed__a_dead_peer(void **state)
 {
     (void)state;
-    run(a_dead_peer, 1);
+    run_processes(WORLD, a_dead_peer, 1);
 }
 
 static void test_distributed__wrong_variables(void **state)
 {
     (void)state;
-    run(wrong_variables, -1);
+    run_processes(WORLD, wrong_variables, -1);
 }
 
 /* ---- the library as a file ------------------------------------------------------------------- */

@@ -6,80 +6,9 @@
  * has another secret.
  */
 #include <errno.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "include/fleet/fleet_rpc.h"
-
-#define WORLD_MAX 3
-
-static int rank, world;
-static char master[32];
-static struct fleet_error err;
-
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            (void)fprintf(stderr, "rank %d, line %d: %s (%d: %s)\n", rank, __LINE__, #x, err.code, \
-                          err.text);                                                               \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-/* ---- processes ------------------------------------------------------------------------------- */
-
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
-/* Run `body` in `count` processes; each ends with 0, that of rank `killed` by SIGKILL. */
-static void run(int count, void (*body)(void), int killed)
-{
-    pid_t children[WORLD_MAX];
-
-    world = count;
-    (void)snprintf(master, sizeof(master), "127.0.0.1:%d", free_port());
-    for (int i = 0; i < count; i++) {
-        children[i] = fork();
-        assert_true(children[i] >= 0);
-        if (children[i] == 0) {
-            rank = i;
-            (void)setenv("FLEET_WORLD_SECRET", "a secret", 1);
-            (void)setenv("PADDLE_PG_TIMEOUT", "60000", 1);
-            body();
-            _exit(0);
-        }
-    }
-    for (int i = 0; i < count; i++) {
-        int status;
-        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
-        if (i == killed)
-            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        else
-            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-}
+#include "tests/integration/library_processes.h"
 
 static const char *name_of(int of)
 {
@@ -182,7 +111,7 @@ static void everybody(void)
 static void test_rpc__everybody_calls_everybody(void **state)
 {
     (void)state;
-    run(3, everybody, -1);
+    run_processes(3, everybody, -1);
 }
 
 static void errors(void)
@@ -211,7 +140,7 @@ static void errors(void)
 static void test_rpc__wrong_calls_have_one_error(void **state)
 {
     (void)state;
-    run(2, errors, -1);
+    run_processes(2, errors, -1);
 }
 
 /* The call's limit ends while the function waits; the worker still answers other calls. */
@@ -229,7 +158,7 @@ static void limits(void)
 static void test_rpc__a_call_ends_at_its_time_limit(void **state)
 {
     (void)state;
-    run(2, limits, -1);
+    run_processes(2, limits, -1);
 }
 
 /* A call that the other side still carries out when both shut down is answered. */
@@ -256,7 +185,7 @@ static void in_flight(void)
 static void test_rpc__shutdown_completes_calls_in_flight(void **state)
 {
     (void)state;
-    run(2, in_flight, -1);
+    run_processes(2, in_flight, -1);
 }
 
 #define MANY  1000
@@ -290,7 +219,7 @@ static void many(void)
 static void test_rpc__a_thousand_calls_at_once_and_a_large_one(void **state)
 {
     (void)state;
-    run(2, many, -1);
+    run_processes(2, many, -1);
 }
 
 static void tensors(void)
@@ -324,7 +253,7 @@ static void tensors(void)
 static void test_rpc__tensors_travel_as_bytes(void **state)
 {
     (void)state;
-    run(2, tensors, -1);
+    run_processes(2, tensors, -1);
 }
 
 /* The last worker kills itself while the others wait for it: in a call, and in the shutdown. */
@@ -351,7 +280,7 @@ static void killed(void)
 static void test_rpc__a_lost_worker_fails_its_calls_and_the_shutdown(void **state)
 {
     (void)state;
-    run(3, killed, 2);
+    run_processes(3, killed, 2);
 }
 
 /* The second worker comes with the first one's name, then with the first one's rank. */
@@ -370,7 +299,7 @@ static void names(void)
 static void test_rpc__names_are_unique(void **state)
 {
     (void)state;
-    run(2, names, -1);
+    run_processes(2, names, -1);
 }
 
 static void arguments(void)
@@ -390,7 +319,7 @@ static void arguments(void)
 static void test_rpc__arguments_are_checked_and_missing_workers_named(void **state)
 {
     (void)state;
-    run(1, arguments, -1);
+    run_processes(1, arguments, -1);
 }
 
 /* A worker with another secret is refused and takes no place; then it comes with the right one. */
@@ -409,7 +338,7 @@ static void secrets(void)
 static void test_rpc__a_worker_with_another_secret_is_refused(void **state)
 {
     (void)state;
-    run(2, secrets, -1);
+    run_processes(2, secrets, -1);
 }
 
 int main(void)
