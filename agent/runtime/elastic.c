@@ -304,6 +304,7 @@ static int refuse_lost(struct trainer *trainer, int64_t newest, int shard, struc
 
     save_finish(trainer); /* how it went is no news of the next generation */
     trainer->progress.committed = TRAINER_NO_STATE;
+    trainer->placement.lost = shard + 1;
     if (had_state) /* each of them: others may not come as far as this */
         trainer_warn(trainer,
                      "shard %d of the optimizer state of step %" PRId64

@@ -10,7 +10,8 @@
  *   dgc       u and v of the tensors that take part, from the sparse phase on. Those of a lost rank
  *             are lost; a new rank starts with zeros.
  *
- * A checkpoint holds these values of all ranks (private_save.h). Rank 0 reports the loss. `err` may not be NULL anywhere here.
+ * A checkpoint holds these values of all ranks (private_save.h). Rank 0 reports the loss.
+ * `err` may not be NULL anywhere here.
  */
 
 #include <stdbool.h>

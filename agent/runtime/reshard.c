@@ -40,6 +40,20 @@ struct reshard_peer reshard_own(const struct trainer *trainer)
                                  .replica = placement->replica};
 }
 
+struct fleet_part reshard_part(const struct trainer *trainer)
+{
+    struct reshard_peer own = reshard_own(trainer);
+    const struct ownership *map = &trainer->placement.map;
+    struct fleet_part part = {.lost = trainer->placement.lost};
+
+    if (own.source == RESHARD_HELD && map->shards > 1) {
+        part.division = (struct fleet_division){map->replicas, map->shards, map->has_buddies};
+        part.first = trainer->placement.replica;
+        part.count = 1;
+    }
+    return part;
+}
+
 /* The maps of the memory that the peers hold; few differ. */
 struct maps {
     struct ownership *maps; /* [world]; replicas 0: that of another rank is the same */

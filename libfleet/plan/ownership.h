@@ -44,7 +44,7 @@ enum ownership_holders {
 
 #define OWNERSHIP_BIT(space) (1U << (space))
 #define OWNERSHIP_TO_END     INT64_MAX /* `end` of a line that takes the whole space */
-#define OWNERSHIP_NOBODY     (-1)
+#define OWNERSHIP_NOBODY     (-1)      /* as FLEET_DIVISION_NOBODY */
 
 struct ownership_line {
     unsigned int spaces; /* a set of OWNERSHIP_BIT() */

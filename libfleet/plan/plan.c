@@ -342,6 +342,8 @@ static void measure(const struct plan_request *request, struct plan *plan)
                          training->model.width * (plan->is_16_bit ? 2 : 4));
     }
     plan->leaves = plan->micro_batches * plan->program.merge_steps;
+    if (request->world == PLAN_ANY_WORLD && plan->leaves < plan_replicas(plan))
+        plan->leaves = plan_replicas(plan); /* a number of ranks that is only assumed */
 }
 
 static int build(const struct plan_request *request, const struct strategy *asked,

@@ -12,7 +12,8 @@
     "  strategy: {sharding: true, sharding_configs: {hybrid_dp: true, sharding_group_size: 2}}\n"
 #define ALONE      "  runPolicy: {elastic: {replicas: 0}}\n"
 #define OFTEN      "    checkpoint: {path: %s, everySteps: 10}\n"
-#define LOST       " is lost with the workers that held it: training goes on from the last "
+#define LOST       " of the optimizer state of step "
+#define WITH_THEM  " is lost with the workers that held it"
 #define MANY_KILLS "  runPolicy: {restart: {maxRestarts: 100}}\n"
 
 /* A line for spec.training: checkpoints every 10 steps below `name`. */
@@ -99,7 +100,15 @@ static void test_sharding__the_other_group_has_what_one_lost_worker_had(void **s
     }
 }
 
-/* All holders of a shard at once: a line names it, and the checkpoint is read. */
+/* The hub names the shard, as it does in a cluster's status. */
+static void expect_named(const struct run *run)
+{
+    expect_words(&run->out, "\"event\":\"stateLost\"");
+    expect_words(&run->out, LOST);
+    expect_words(&run->out, WITH_THEM);
+}
+
+/* All holders of a shard at once: an event names it, and the checkpoint is read. */
 static void expect_lost(const char *name, const char *spec, const char *workers, const int *members,
                         int count)
 {
@@ -110,7 +119,7 @@ static void expect_lost(const char *name, const char *spec, const char *workers,
     kill_after_step(&run, members, count);
     story = expect_same_weights(&run, few_steps);
     assert_true(story.restarts >= 1);
-    expect_words(&run.err, LOST);
+    expect_named(&run);
     release(&run);
 }
 
@@ -142,7 +151,7 @@ static void test_sharding__without_any_copy_training_begins_again(void **state)
     start_small_job(&run, write_job("again", "", SHARDED ALONE), "3", few_steps);
     kill_after_step(&run, one, 1);
     (void)expect_same_weights(&run, few_steps);
-    expect_words(&run.err, LOST);
+    expect_named(&run);
     release(&run);
 }
 

@@ -59,7 +59,7 @@ struct checkpoint_space {
     bool is_elsewhere;  /* with data NULL: accept its names in the files, but do not read them */
     bool is_buffers;
     bool is_private;  /* each rank has values of its own, and writes them into a file of its own */
-    bool is_of_first; /* the same, in the common files: the first rank's values stand there */
+    bool is_of_first; /* ranks differ, and the common files have the first rank's values */
     int slot;         /* optimizer state number: only parameters that have it are here; -1 = all */
 };
 
@@ -105,8 +105,8 @@ struct checkpoint_shard {
 };
 
 /* Write shard `shard` of `shards`: an equal part of the state that all ranks hold, cut at multiples
- * of 4096 elements; the buffers and what is_of_first says if it is shard 0; the state that only rank
- * `shard` owns by the map; and the rank's private spaces. *out describes the files, which are
+ * of 4096 elements; the buffers and what is_of_first says if it is shard 0; the state that only
+ * rank `shard` owns by the map; and the rank's private spaces. *out describes the files, which are
  * synced. -errno with the path. */
 int checkpoint_write_shard(const char *path, const char *folder,
                            const struct checkpoint_state *state, int shard, int shards,
