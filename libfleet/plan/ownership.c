@@ -11,7 +11,6 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
-#include "libfleet/base/division.h"
 #include "libfleet/program/program.h"
 #include "libfleet/strategy/partition.h"
 
@@ -123,17 +122,26 @@ const struct ownership_line *ownership_find(const struct ownership *map, enum ow
     return NULL;
 }
 
-/* The rule that the hub uses, too. */
-static struct fleet_division division_of(const struct ownership *map)
+const struct ownership_line *ownership_part(const struct ownership *map, int64_t element)
 {
-    return (struct fleet_division){map->replicas, map->shards, map->has_buddies};
+    for (int i = 0; i < map->count; i++)
+        if (map->lines[i].holders == OWNERSHIP_SHARD && map->lines[i].first <= element &&
+            element < map->lines[i].end)
+            return &map->lines[i];
+    return NULL;
+}
+
+/* One rank holds it alone, but for a buddy. */
+static bool is_single(const struct ownership *map, int shard)
+{
+    return shard + map->shards >= map->replicas;
 }
 
 int ownership_buddy(const struct ownership *map, int shard)
 {
-    struct fleet_division division = division_of(map);
-
-    return fleet_division_buddy(&division, shard);
+    return map->has_buddies && map->replicas > 1 && is_single(map, shard)
+               ? (shard + 1) % map->replicas
+               : OWNERSHIP_NOBODY;
 }
 
 static bool is_owner(const struct ownership *map, const struct ownership_line *line, int replica)
@@ -144,9 +152,8 @@ static bool is_owner(const struct ownership *map, const struct ownership_line *l
 
 bool ownership_holds(const struct ownership *map, const struct ownership_line *line, int replica)
 {
-    struct fleet_division division = division_of(map);
-
-    return is_owner(map, line, replica) || fleet_division_holds(&division, line->shard, replica);
+    return is_owner(map, line, replica) ||
+           (replica >= 0 && ownership_buddy(map, line->shard) == replica);
 }
 
 int ownership_owner(const struct ownership *map, const struct ownership_line *line, int replica)
