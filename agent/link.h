@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/division.h"
 #include "libfleet/base/isa.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
@@ -122,7 +123,8 @@ struct link_message {
         struct {
             enum fleet_phase phase; /* WAITING: `generation` was left, with the state of `step` */
             double at_ms;
-            int64_t step; /* newest committed step, 0 = none yet, -1 = has no state */
+            int64_t step;           /* newest committed step, 0 = none yet, -1 = has no state */
+            struct fleet_part part; /* what of that state it holds */
         } ready;
         struct {
             struct link_step steps[LINK_STEPS_MAX]; /* ascending, without holes */

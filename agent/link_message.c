@@ -80,11 +80,20 @@ static const struct fleet_field hello_fields[] = {
     ROW_END,
 };
 
+/* Of a divided state; absent if it is not divided. */
+#define PART(name, member, high) ROW_INT32(struct link_message, name, ready.part.member, 0, high, 0)
+
 static const struct fleet_field ready_fields[] = {
     GENERATION,
     ROW_ENUM(struct link_message, "phase", ready.phase, phase_names, FLEET_REQUIRED),
     NUMBER("atMs", ready.at_ms, 0),
     INT("step", ready.step, -1, STEP_MAX),
+    PART("replicas", division.replicas, LINK_WORLD_MAX),
+    PART("shards", division.shards, LINK_WORLD_MAX),
+    ROW_BOOL(struct link_message, "buddies", ready.part.division.has_buddies, 0),
+    PART("replica", first, LINK_WORLD_MAX - 1),
+    PART("held", count, LINK_WORLD_MAX),
+    PART("lost", lost, LINK_WORLD_MAX),
     ROW_END,
 };
 

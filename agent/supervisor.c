@@ -106,6 +106,7 @@ static void report_up(struct supervisor *s, int local_rank, struct member_output
     int64_t step = s->config.has_own_trainer ? -1 : s->trainers[local_rank].step;
 
     member_set_port(s->member, local_rank, s->ports[local_rank]);
+    member_trainer_holds(s->member, local_rank, &s->trainers[local_rank].part);
     member_trainer_up(s->member, local_rank, step, supervisor_clock(s), out);
 }
 
@@ -153,6 +154,7 @@ void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct memb
     t->is_alive = t->is_stopping = false;
     t->kill_at_ms = INFINITY;
     t->step = -1;
+    t->part = (struct fleet_part){0};
     t->failures++;
     t->state = failure->fatal ? TRAINER_GONE : TRAINER_DOWN;
     t->start_at_ms = t->state == TRAINER_GONE || s->config.has_own_trainer
@@ -173,6 +175,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->start_at_ms = t->kill_at_ms = INFINITY;
     t->words[0] = t->cause[0] = '\0';
     t->step = -1;
+    t->part = (struct fleet_part){0};
     t->is_permanent = t->is_awaited = false;
     t->loss = NAN;
     if (s->config.has_own_trainer) {

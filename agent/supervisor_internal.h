@@ -30,6 +30,7 @@ struct supervised_trainer {
     double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
     enum fleet_isa level;
     int64_t step;                /* newest committed step that it reported, -1 = none */
+    struct fleet_part part;      /* what of that state it holds */
     int failures;                /* in a row, without a step in between */
     bool is_permanent;           /* it reported that a restart cannot help */
     char words[LINK_TEXT_SIZE];  /* its last error text, "" = none */

@@ -35,9 +35,11 @@ static void take_ready(struct supervisor *s, int local_rank, const struct link_m
     struct member_output out = {0};
 
     t->step = m->ready.step;
+    t->part = m->ready.part;
     if (m->ready.phase == FLEET_PHASE_FIRST_STEP)
         t->failures = 0;
     if (m->ready.phase != FLEET_PHASE_WAITING) {
+        member_trainer_holds(s->member, local_rank, &t->part);
         member_trainer_phase(s->member, local_rank, m->generation, m->ready.phase, m->ready.step,
                              m->ready.at_ms, supervisor_clock(s), &out);
         supervisor_apply(s, &out);

@@ -9,6 +9,7 @@
 #include "cli/export.h"
 #include "cli/inference_commands.h"
 #include "cli/kubectl_export.h"
+#include "cli/launch.h"
 #include "cli/strategy_commands.h"
 #include "cli/validate.h"
 #include "libfleet/base/assert.h"
@@ -29,6 +30,7 @@ static const struct command {
     const char *words;
 } commands[] = {
     {"run", cli_run, "train a job on this machine, without Kubernetes"},
+    {"launch", cli_launch, "run a script with the options of Paddle's launcher or torchrun"},
     {"plan", cli_plan, "show what each rank runs, its memory and its traffic"},
     {"validate", cli_validate, "check a job or a strategy file; print every error"},
     {"select", cli_select, "show which strategy settings take effect, and why others do not"},

@@ -115,6 +115,15 @@ static void print_checkpoint_failed(struct progress *p, const struct hub_event *
     print(p, json);
 }
 
+static void print_state_lost(struct progress *p, const struct hub_event *event)
+{
+    cJSON *json = new_event("stateLost");
+
+    fleet_json_set_number(json, "lostSteps", (double)event->lost_steps);
+    fleet_json_set_string(json, "message", event->message);
+    print(p, json);
+}
+
 void progress_end_json(struct progress *p, const struct progress_end *end)
 {
     cJSON *json = new_event("end");
@@ -136,6 +145,9 @@ void progress_end_json(struct progress *p, const struct progress_end *end)
 void progress_event_json(struct progress *p, const struct hub_event *event)
 {
     switch (event->type) {
+    case HUB_EVENT_STATE_LOST:
+        print_state_lost(p, event);
+        break;
     case HUB_EVENT_STEP:
         print_step(p, &event->step);
         break;

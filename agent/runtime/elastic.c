@@ -75,7 +75,7 @@ static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet
     return 0;
 }
 
-static void use_memory(struct trainer *trainer)
+static int use_memory(struct trainer *trainer, struct fleet_error *err)
 {
     free(trainer->progress.vote_workspace);
     trainer->progress.vote_workspace =
@@ -83,6 +83,7 @@ static void use_memory(struct trainer *trainer)
                                  trainer->job.row));
     fleet_assert(trainer->progress.vote_workspace != NULL);
     evaluate_reserve(trainer);
+    return state_reserve_slots(&trainer->state, trainer->generation.range.slots, err);
 }
 
 /* Plan with the number of ranks that there are; the executor points into the plan. */
@@ -118,16 +119,14 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     trainer->progress.viewed = 0;
     trainer->generation.lineage = assign->assign.lineage;
     leaf_range_release(&trainer->generation.range);
-    (exchange_divides(trainer) ? leaf_range_init_in_turn : leaf_range_init)(
-        &trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
-        trainer->generation.world, trainer->generation.rank);
+    leaf_range_init(&trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
+                    trainer->generation.world, trainer->generation.rank);
     leaf_range_release(&trainer->generation.last_range);
-    leaf_range_init_unsummed(
-        &trainer->generation.last_range,
-        trainer->job.config.steps % trainer->job.merge * trainer->job.micro_batches,
-        trainer->generation.world, trainer->generation.rank, exchange_divides(trainer));
-    use_memory(trainer);
-    return 0;
+    leaf_range_init_unsummed(&trainer->generation.last_range,
+                             trainer->job.config.steps % trainer->job.merge *
+                                 trainer->job.micro_batches,
+                             trainer->generation.world, trainer->generation.rank);
+    return use_memory(trainer, err);
 }
 
 static int connect_ranks(struct trainer *trainer, const struct link_message *assign,
@@ -305,6 +304,7 @@ static int refuse_lost(struct trainer *trainer, int64_t newest, int shard, struc
 
     save_finish(trainer); /* how it went is no news of the next generation */
     trainer->progress.committed = TRAINER_NO_STATE;
+    trainer->placement.lost = shard + 1;
     if (had_state) /* each of them: others may not come as far as this */
         trainer_warn(trainer,
                      "shard %d of the optimizer state of step %" PRId64
@@ -327,8 +327,6 @@ static int place_divided(struct trainer *trainer, const struct reshard_peer *pee
     }
     if (rc == 0)
         rc = use_level(trainer, trainer->generation.level, err);
-    if (rc == 0)
-        rc = exchange_divide(trainer, err);
     if (rc == 0)
         rc = executor_bind(trainer->device.executor, &trainer->net.groups.communication, err);
     share_prepare(trainer);

@@ -20,6 +20,7 @@ struct placement {
     struct ownership map;
     int replica; /* this rank's place in the map, or PLACEMENT_NO_RANK */
     struct memory_plan memory;
+    int lost; /* 1 + the shard that was lost with its holders, so that the state was given up; 0 */
 };
 
 /* The placement of rank `replica` of `replicas`. -EOVERFLOW as memory_plan_build(). Release

@@ -5,6 +5,7 @@
 
 #include "agent/runtime/average.h"
 #include "agent/runtime/gradient.h"
+#include "agent/runtime/private_save.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/passes/localsgd.h"
@@ -81,23 +82,49 @@ static void report_average(struct trainer *trainer, const struct changes *c, int
                  c->survivors, c->newcomers, c->lost, trainer_steps(trainer, since));
 }
 
+/* The first generation of a run: from a checkpoint, or from step 0. The ledger says when the last
+ * average before the checkpoint was made. */
+static int begin_average(struct trainer *trainer, struct fleet_error *err)
+{
+    struct ledger *ledger = trainer->progress.ledger;
+    int64_t committed = trainer->progress.committed;
+    int saved = 0;
+
+    if (trainer->generation.world > 1 &&
+        private_read(trainer, ledger->averaging.last < committed, &saved, err) < 0)
+        return err->code;
+    if (trainer->generation.rank == 0 && saved > 0 && saved != trainer->generation.world)
+        trainer_note(trainer,
+                     "local SGD: the checkpoint is of %d workers: all %d start from the mean of "
+                     "their parameters, and from the optimizer states of the first one",
+                     saved, trainer->generation.world);
+    if (saved == trainer->generation.world && ledger->averaging.last < committed)
+        return 0; /* each rank goes on from its own parameters */
+    if (ledger->averaging.last < committed)
+        ledger->averaging.last = committed;
+    average_done(trainer);
+    return 0;
+}
+
 /* The ledger is the holder's by now. */
-static void settle_average(struct trainer *trainer, const struct private_peer *peers, int holder,
-                           const struct changes *c)
+static int settle_average(struct trainer *trainer, const struct private_peer *peers, int holder,
+                          const struct changes *c, struct fleet_error *err)
 {
     struct ledger *ledger = trainer->progress.ledger;
     bool has_changed =
         c->newcomers > 0 || c->lost > 0 || peers[holder].world != trainer->generation.world;
     int64_t since = ledger->averaging.last;
 
+    if (peers[holder].world == 0)
+        return begin_average(trainer, err);
     if (c->is_own)
         trainer->progress.is_copy = true;
-    if (peers[holder].has_average || peers[holder].world == 0) {
+    if (peers[holder].has_average) {
         average_done(trainer);
-        return;
+        return 0;
     }
     if (!has_changed)
-        return;
+        return 0;
     if (trainer->progress.committed > since)
         report_average(trainer, c, since);
     ledger->averaging.last = trainer->progress.committed;
@@ -106,6 +133,7 @@ static void settle_average(struct trainer *trainer, const struct private_peer *p
         average_done(trainer); /* all hold what that one held */
     else
         ledger->owes_average = 1;
+    return 0;
 }
 
 /* ---- dgc ------------------------------------------------------------------------------------- */
@@ -129,22 +157,58 @@ static void clear_residuals(struct trainer *trainer)
         }
 }
 
-static void settle_residuals(struct trainer *trainer, const struct changes *c, bool is_start)
+static bool is_dense(const struct trainer *trainer, int64_t update)
 {
-    if (trainer->progress.committed <= trainer->job.rules.strategy->dgc_configs.rampup_begin_step)
-        return; /* u is the velocity, the same on all ranks; v is zero */
-    if (c->is_own)
+    return update <= trainer->job.rules.strategy->dgc_configs.rampup_begin_step;
+}
+
+/* The residuals of a checkpoint to their ranks; further ranks begin with none. */
+static int read_residuals(struct trainer *trainer, struct fleet_error *err)
+{
+    int world = trainer->generation.world, saved = 0;
+
+    if (world > 1 && private_read(trainer, false, &saved, err) < 0)
+        return err->code;
+    if (trainer->generation.rank >= (saved > 0 ? saved : 1))
         clear_residuals(trainer);
-    if (trainer->generation.rank == 0 && is_start && c->newcomers > 0)
+    if (trainer->generation.rank != 0 || saved == world || trainer->progress.committed <= 0)
+        return 0;
+    if (saved > 0)
+        trainer_note(trainer,
+                     "dgc: the checkpoint has what %d workers had not sent yet, and there are %d: "
+                     "that of %d is gone, %d start with empty residuals",
+                     saved, world, saved > world ? saved - world : 0,
+                     saved < world ? world - saved : 0);
+    else
         trainer_note(trainer,
                      "dgc: the checkpoint has what one worker had not sent yet; the %d others "
                      "start with empty residuals",
-                     c->newcomers);
-    else if (trainer->generation.rank == 0 && (c->lost > 0 || c->newcomers > 0))
+                     world - 1);
+    return 0;
+}
+
+static int settle_residuals(struct trainer *trainer, const struct changes *c, bool is_start,
+                            struct fleet_error *err)
+{
+    if (is_dense(trainer, trainer->progress.committed))
+        return 0; /* u is the velocity, the same on all ranks; v is zero */
+    if (is_start)
+        return read_residuals(trainer, err);
+    if (c->is_own)
+        clear_residuals(trainer);
+    if (trainer->generation.rank == 0 && (c->lost > 0 || c->newcomers > 0))
         trainer_note(trainer,
                      "dgc: what %d lost workers had not sent yet is gone, %d new ones start with "
                      "empty residuals",
                      c->lost, c->newcomers);
+    return 0;
+}
+
+int private_go_back(struct trainer *trainer, int64_t update, struct fleet_error *err)
+{
+    return trainer->job.message_words > 0 && !is_dense(trainer, update)
+               ? read_residuals(trainer, err)
+               : 0;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -153,11 +217,11 @@ int private_join(struct trainer *trainer, const struct private_peer *peers, int 
                  struct fleet_error *err)
 {
     struct changes c = count_changes(trainer, peers, holder);
+    bool is_start = peers[holder].world == 0;
 
-    if (average_is_on(trainer))
-        settle_average(trainer, peers, holder, &c);
-    if (trainer->job.message_words > 0)
-        settle_residuals(trainer, &c, peers[holder].world == 0);
+    if ((average_is_on(trainer) && settle_average(trainer, peers, holder, &c, err) < 0) ||
+        (trainer->job.message_words > 0 && settle_residuals(trainer, &c, is_start, err) < 0))
+        return err->code;
     trainer->generation.state_world = trainer->generation.world;
     return gradient_reserve(trainer, err);
 }

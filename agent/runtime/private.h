@@ -10,7 +10,8 @@
  *   dgc       u and v of the tensors that take part, from the sparse phase on. Those of a lost rank
  *             are lost; a new rank starts with zeros.
  *
- * Rank 0 reports the loss. `err` may not be NULL anywhere here.
+ * A checkpoint holds these values of all ranks (private_save.h). Rank 0 reports the loss.
+ * `err` may not be NULL anywhere here.
  */
 
 #include <stdbool.h>
@@ -39,5 +40,9 @@ int private_begin(struct trainer *trainer, struct fleet_error *err);
 /* All ranks have the common state of peers[holder]. Set the state that is each rank's own. */
 int private_join(struct trainer *trainer, const struct private_peer *peers, int holder,
                  struct fleet_error *err);
+
+/* All ranks have gone back to a checkpoint of update `update`, which rank 0 has read: dgc's u and v
+ * are those of that checkpoint again. All ranks call it. */
+int private_go_back(struct trainer *trainer, int64_t update, struct fleet_error *err);
 
 #endif

@@ -40,6 +40,20 @@ struct reshard_peer reshard_own(const struct trainer *trainer)
                                  .replica = placement->replica};
 }
 
+struct fleet_part reshard_part(const struct trainer *trainer)
+{
+    struct reshard_peer own = reshard_own(trainer);
+    const struct ownership *map = &trainer->placement.map;
+    struct fleet_part part = {.lost = trainer->placement.lost};
+
+    if (own.source == RESHARD_HELD && map->shards > 1) {
+        part.division = (struct fleet_division){map->replicas, map->shards, map->has_buddies};
+        part.first = trainer->placement.replica;
+        part.count = 1;
+    }
+    return part;
+}
+
 /* The maps of the memory that the peers hold; few differ. */
 struct maps {
     struct ownership *maps; /* [world]; replicas 0: that of another rank is the same */
@@ -79,19 +93,17 @@ static void maps_release(struct maps *maps)
     free(maps->of);
 }
 
-/* By this map the replica holds what is divided of the parameter at `element`. */
-static bool holds_element(const struct ownership *map, int64_t element, int replica)
-{
-    const struct ownership_line *line = ownership_part(map, element);
-
-    return !line || ownership_holds(map, line, replica);
-}
-
+/* Rank r holds the optimizer states of the parameter at `element`. */
 static bool has_element(const struct maps *maps, const struct reshard_peer *peers, int r,
                         int64_t element)
 {
-    return maps->of[r] >= 0 &&
-           holds_element(&maps->maps[maps->of[r]], element, (int)peers[r].replica);
+    const struct ownership *map;
+
+    if (maps->of[r] < 0)
+        return false;
+    map = &maps->maps[maps->of[r]];
+    return ownership_place(map, OWNERSHIP_STATE0, element, (int)peers[r].replica) !=
+           OWNERSHIP_NOBODY;
 }
 
 /* The lowest rank that holds it, or -1. */
@@ -122,7 +134,8 @@ int reshard_lost(const struct trainer *trainer, const struct reshard_peer *peers
         lost = 0;
         for (int r = 0; r < maps.world; r++)
             if (maps.of[r] >= 0)
-                lost = ownership_part(&maps.maps[maps.of[r]], var->flat_offset)->shard;
+                lost = ownership_find(&maps.maps[maps.of[r]], OWNERSHIP_STATE0, var->flat_offset)
+                           ->shard;
     }
     maps_release(&maps);
     return lost;
@@ -234,7 +247,7 @@ static int move_parameter(struct move *move, int var, struct fleet_error *err)
     int own = move->trainer->generation.rank;
 
     for (int r = 0; r < move->maps.world; r++) {
-        if (!holds_element(move->to.map, element, r))
+        if (ownership_place(move->to.map, OWNERSHIP_STATE0, element, r) == OWNERSHIP_NOBODY)
             continue;
         for (int slot = SLOT_VALUES; slot < program->state_count; slot++) {
             if (slot >= 0 && program_state_of(program, var, slot) == PROGRAM_NONE)

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "libfleet/base/division.h"
+
 struct fleet_error;
 struct placement;
 struct trainer;
@@ -35,6 +37,9 @@ struct reshard_peer {
 
 /* The description of this rank, from its placement. */
 struct reshard_peer reshard_own(const struct trainer *trainer);
+
+/* The same for the hub, which asks the members who holds what. */
+struct fleet_part reshard_part(const struct trainer *trainer);
 
 /* For a job that can divide its state, but does not with this generation's number of ranks:
  * allocate memory for the whole state. trainer_open() leaves that to the first generation. -ENOMEM.

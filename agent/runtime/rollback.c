@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "agent/runtime/average.h"
+#include "agent/runtime/private.h"
 #include "agent/runtime/reshard.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
@@ -109,6 +110,10 @@ int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
         trainer->progress.ledger->updates = offer.updates;
         trainer->progress.ledger->scaling = offer.scaling;
     }
+    if (offer.step > 0 &&
+        private_go_back(trainer, (offer.step + trainer->job.merge - 1) / trainer->job.merge, err) <
+            0)
+        return err->code;
     trainer->progress.ledger->owes_rollback = 0;
     trainer->progress.committed = committed;
     if (offer.step > 0)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/runtime/average.h"
+#include "agent/runtime/private_save.h"
 #include "agent/runtime/save_internal.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
@@ -86,6 +87,12 @@ void save_state_of(const struct trainer *trainer, struct checkpoint_state *out)
 static bool is_divided(const struct trainer *trainer)
 {
     return trainer->placement.map.shards > 1;
+}
+
+/* No rank can save everything alone. */
+static bool needs_all(const struct trainer *trainer)
+{
+    return is_divided(trainer) || private_is_saved(trainer);
 }
 
 /* Rank 0 has the weights that a checkpoint holds, without asking the others. */
@@ -224,7 +231,6 @@ static void save_alone(struct trainer *trainer)
     if (!trainer->save.snapshot || trainer->generation.rank != 0 || is_divided(trainer) ||
         trainer->progress.committed == trainer->save.saved || trainer->progress.committed <= 0)
         return;
-    trainer->save.is_wanted = false;
     collect(trainer, true); /* the disk is slower than the interval: this one waits for the last */
     save_state_of(trainer, &state);
     describe(trainer, &about);
@@ -239,10 +245,8 @@ static void save_alone(struct trainer *trainer)
 
 void save_now(struct trainer *trainer)
 {
-    if (has_weights(trainer))
+    if (!needs_all(trainer))
         save_alone(trainer);
-    else
-        trainer->save.is_wanted = true; /* after the next average */
 }
 
 void save_if_ordered(struct trainer *trainer)
@@ -255,14 +259,14 @@ void save_if_ordered(struct trainer *trainer)
 
 bool save_calls(const struct trainer *trainer)
 {
-    return is_divided(trainer) && trainer->job.config.has_checkpoint &&
+    return needs_all(trainer) && trainer->job.config.has_checkpoint &&
            (trainer->save.wants_call || control_leaving(trainer->control) ||
             (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms));
 }
 
 bool save_lets_leave(const struct trainer *trainer)
 {
-    return !is_divided(trainer) || !trainer->job.config.has_checkpoint ||
+    return !needs_all(trainer) || !trainer->job.config.has_checkpoint ||
            trainer->save.called_at == trainer->progress.committed;
 }
 
@@ -309,6 +313,25 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
     return 0;
 }
 
+/* Not all ranks see the folder. */
+static void save_unshared(struct trainer *trainer, int64_t step)
+{
+    if (is_divided(trainer) && trainer->generation.rank == 0) {
+        report_failed_save(trainer, step,
+                           "not all workers can write to that folder, and with sharding each has "
+                           "to write its part of the state: it must be one that all share");
+        return;
+    }
+    if (private_is_saved(trainer) && trainer->generation.rank == 0 && !trainer->save.has_told_alone)
+        trainer_warn(trainer,
+                     "spec.training.checkpoint.path: %s is not a folder that all workers share, so "
+                     "checkpoints have what the first worker has for itself, and not what the "
+                     "others have",
+                     trainer->job.config.checkpoint.path);
+    trainer->save.has_told_alone = true;
+    save_alone(trainer); /* says what is wrong, if it is the disk */
+}
+
 /* All ranks write the newest committed update, each a part. */
 static int save_together(struct trainer *trainer, struct fleet_error *err)
 {
@@ -327,6 +350,8 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
     rc = agree_on_folder(trainer, &about, &plan, err);
     if (rc == 0 && plan.is_shared) {
         save_state_of(trainer, &state);
+        if (private_is_saved(trainer))
+            private_add_spaces(trainer, &state);
         follow(trainer);
         trainer->save.begun_in = trainer->generation.id;
         if (snapshot_begin_shard(trainer->save.snapshot, &state, &about, &part, &why) < 0)
@@ -336,12 +361,8 @@ static int save_together(struct trainer *trainer, struct fleet_error *err)
             trainer->save.saved = trainer->progress.committed;
     }
     cJSON_Delete(about.extra);
-    if (rc == 0 && !plan.is_shared && is_divided(trainer) && trainer->generation.rank == 0)
-        report_failed_save(trainer, about.step,
-                           "not all workers can write to that folder, and with sharding each has "
-                           "to write its part of the state: it must be one that all share");
-    else if (rc == 0 && !plan.is_shared)
-        save_now(trainer); /* says what is wrong, if it is the disk */
+    if (rc == 0 && !plan.is_shared)
+        save_unshared(trainer, about.step);
     return rc;
 }
 
@@ -353,7 +374,7 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
     if (average_view(trainer, &bases, err) < 0)
         return err->code;
     if (trainer->generation.world == 1 ||
-        (trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE && !is_divided(trainer))) {
+        (trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE && !needs_all(trainer))) {
         save_now(trainer);
         return 0;
     }
@@ -364,8 +385,10 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
  * */
 static int save_called(struct trainer *trainer, struct fleet_error *err)
 {
+    struct executor_bases bases;
+
     trainer->save.is_called = trainer->save.wants_call = false;
-    if (save_together(trainer, err) < 0)
+    if (average_view(trainer, &bases, err) < 0 || save_together(trainer, err) < 0)
         return err->code;
     save_finish(trainer);
     if (comm_barrier(trainer->net.comm, fleet_monotonic_ms() + CALLED_MS, err) < 0)
@@ -402,7 +425,7 @@ static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
         double next_ms = fmin(trainer->save.retry_at_ms, now_ms + RETRY_LAST_MS);
         if (now_ms >= give_up_ms || !sleep_until(trainer, fmin(next_ms, give_up_ms), is_leaving))
             return false;
-        save_now(trainer);
+        save_alone(trainer);
         save_finish(trainer);
     }
     return true;
@@ -466,10 +489,9 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err)
     if (trainer->progress.committed == trainer->job.updates ||
         (config->every_steps > 0 && before / config->every_steps != now / config->every_steps))
         rc = save_scheduled(trainer, err);
-    else if (trainer->save.is_called && is_divided(trainer))
+    else if (trainer->save.is_called && needs_all(trainer))
         rc = save_called(trainer, err);
-    else if (trainer->save.is_wanted ||
-             (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms))
+    else if (trainer->save.failures > 0 && fleet_monotonic_ms() >= trainer->save.retry_at_ms)
         save_now(trainer);
     if (trainer->progress.committed == trainer->job.updates && rc == 0)
         rc = save_last(trainer, err);

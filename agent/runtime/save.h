@@ -24,11 +24,11 @@ struct trainer_save {
     struct snapshot *snapshot;        /* writes checkpoints beside the training; NULL without */
     struct fleet_generation begun_in; /* in which the newest save began */
     int64_t saved;                    /* updates in the newest checkpoint begun or read here */
-    int64_t began_at;  /* step of another run's checkpoint that this run continues; 0 = none */
-    bool is_wanted;    /* localsgd: a save was requested between two averages */
-    bool is_shared;    /* reported that another run writes into our folder */
-    bool is_called;    /* divided state: a rank wants all to save after the newest vote */
-    bool wants_call;   /* this rank wants it: the agent has ordered a checkpoint */
+    int64_t began_at;    /* step of another run's checkpoint that this run continues; 0 = none */
+    bool is_shared;      /* reported that another run writes into our folder */
+    bool has_told_alone; /* that a checkpoint has the private values of the first rank only */
+    bool is_called;  /* a save that needs all ranks: one wants all to save after the newest vote */
+    bool wants_call; /* this rank wants it: the agent has ordered a checkpoint */
     int64_t called_at; /* update that all ranks have saved together because one called */
     char restored[CHECKPOINT_FOLDER_MAX]; /* last read by save_restore(), save_read(); "": none */
     int failures;               /* failed saves since the last complete one; first rank only */
@@ -59,9 +59,9 @@ int save_if_due(struct trainer *trainer, struct fleet_error *err);
 void save_abandon(struct trainer *trainer);
 
 /*
- * Begin to save now, unless the newest checkpoint is of this step; with localsgd, after the next
- * average. If the state is divided, no rank can save it alone, and save_now() does nothing. Then a
- * rank calls the others by its next vote, and all save after that update:
+ * Begin to save now, unless the newest checkpoint is of this step. If the state is divided, or each
+ * rank has values of its own (private_save.h), no rank can save it alone, and save_now() does
+ * nothing. Then a rank calls the others by its next vote, and all save after that update:
  *
  *     save_if_ordered()   if the agent wants a checkpoint: begin one, or remember to call
  *     save_calls()        for the vote: the agent's order, a save to retry, or this rank is leaving
@@ -75,7 +75,8 @@ bool save_lets_leave(const struct trainer *trainer);
 /* Wait for the checkpoint that is being written, and report it. */
 void save_finish(struct trainer *trainer);
 
-/* As save_now(), but retry for ten seconds if it fails: the state ends with this process. */
+/* Save what this rank holds if the newest checkpoint is older, and retry for ten seconds if that
+ * fails: the state ends with this process. */
 void save_before_leaving(struct trainer *trainer);
 
 /*

@@ -67,7 +67,8 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
                      fleet_isa_names[trainer->generation.level], manifest->instruction_set);
-    trainer->progress.ledger->averaging.last = update;
+    if (trainer->progress.ledger->averaging.last > update)
+        trainer->progress.ledger->averaging.last = update;
     report_origin(trainer, manifest, folder);
     save_remember_newest(trainer, manifest->step, folder);
     trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;

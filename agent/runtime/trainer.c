@@ -20,6 +20,7 @@
 
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/origin.h"
+#include "agent/runtime/reshard.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -345,6 +346,7 @@ void trainer_announce(struct trainer *trainer, enum fleet_phase phase)
     message.ready.step = trainer->progress.committed == TRAINER_NO_STATE
                              ? -1
                              : trainer_steps(trainer, trainer->progress.committed);
+    message.ready.part = reshard_part(trainer);
     control_send(trainer->control, &message);
 }
 

@@ -42,7 +42,7 @@ _fleetjob() {
             ;;
         *)
             if [[ $cur == -* ]]; then
-                words=$("$program" "$command" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]*' | sort -u)
+                words=$("$program" "$command" --help 2>/dev/null | grep -oE -- '--[a-z][a-z_-]*' | sort -u)
                 words="$words --help"
             else
                 mapfile -t COMPREPLY < <(compgen -f -- "$cur")

@@ -182,8 +182,9 @@ static void observe_running(struct pass *pass)
     bool was_running =
         hub->has_run || pass->before->has_progress || pass->status->rendezvous.trained > 0;
     bool is_suspended = pass->spec->run_policy.suspend;
-    const char *cause = hub->failure_count > 0 ? status_last_cause(pass)
-                                               : fleet_cause_word(FLEET_CAUSE_MEMBER_LOST);
+    const char *cause = hub->state_lost[0]       ? fleet_cause_word(FLEET_CAUSE_STATE_LOST)
+                        : hub->failure_count > 0 ? status_last_cause(pass)
+                                                 : fleet_cause_word(FLEET_CAUSE_MEMBER_LOST);
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     if (hub->phase == HUB_RUNNING) {

@@ -11,6 +11,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/division.h"
 #include "libfleet/program/program.h"
 #include "libfleet/strategy/partition.h"
 
@@ -122,26 +123,17 @@ const struct ownership_line *ownership_find(const struct ownership *map, enum ow
     return NULL;
 }
 
-const struct ownership_line *ownership_part(const struct ownership *map, int64_t element)
+/* The rule that the hub uses, too. */
+static struct fleet_division division_of(const struct ownership *map)
 {
-    for (int i = 0; i < map->count; i++)
-        if (map->lines[i].holders == OWNERSHIP_SHARD && map->lines[i].first <= element &&
-            element < map->lines[i].end)
-            return &map->lines[i];
-    return NULL;
-}
-
-/* One rank holds it alone, but for a buddy. */
-static bool is_single(const struct ownership *map, int shard)
-{
-    return shard + map->shards >= map->replicas;
+    return (struct fleet_division){map->replicas, map->shards, map->has_buddies};
 }
 
 int ownership_buddy(const struct ownership *map, int shard)
 {
-    return map->has_buddies && map->replicas > 1 && is_single(map, shard)
-               ? (shard + 1) % map->replicas
-               : OWNERSHIP_NOBODY;
+    struct fleet_division division = division_of(map);
+
+    return fleet_division_buddy(&division, shard);
 }
 
 static bool is_owner(const struct ownership *map, const struct ownership_line *line, int replica)
@@ -152,8 +144,9 @@ static bool is_owner(const struct ownership *map, const struct ownership_line *l
 
 bool ownership_holds(const struct ownership *map, const struct ownership_line *line, int replica)
 {
-    return is_owner(map, line, replica) ||
-           (replica >= 0 && ownership_buddy(map, line->shard) == replica);
+    struct fleet_division division = division_of(map);
+
+    return is_owner(map, line, replica) || fleet_division_holds(&division, line->shard, replica);
 }
 
 int ownership_owner(const struct ownership *map, const struct ownership_line *line, int replica)

@@ -16,7 +16,6 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/json.h"
-#include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/plan_idle.h"
 #include "libfleet/plan/runtime_memory.h"
@@ -169,7 +168,7 @@ static int check_surroundings(const struct plan_request *request, const struct p
 {
     const struct strategy *final = &plan->selection.final;
     struct training_surroundings around = {
-        .world_size = plan_replicas(plan),
+        .world_size = request->world == PLAN_ANY_WORLD ? 1 : plan_replicas(plan),
         .world_path = request->world_path,
         .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
         .amp = final->amp};
@@ -343,6 +342,8 @@ static void measure(const struct plan_request *request, struct plan *plan)
                          training->model.width * (plan->is_16_bit ? 2 : 4));
     }
     plan->leaves = plan->micro_batches * plan->program.merge_steps;
+    if (request->world == PLAN_ANY_WORLD && plan->leaves < plan_replicas(plan))
+        plan->leaves = plan_replicas(plan); /* a number of ranks that is only assumed */
 }
 
 static int build(const struct plan_request *request, const struct strategy *asked,
@@ -434,8 +435,6 @@ void plan_ownership(const struct plan *plan, int replicas, int shards, struct ow
         .greedy = plan->is_greedy,
         .has_buddies = plan->has_buddies};
 
-    if (adders_are_used(&plan->program))
-        rule.divided |= OWNERSHIP_BIT(OWNERSHIP_GRADIENTS);
     ownership_build(&plan->program, &rule, out);
 }
 

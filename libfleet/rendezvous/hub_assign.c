@@ -15,6 +15,7 @@
 #include "libfleet/base/cause.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/rendezvous/kv.h"
 
@@ -116,40 +117,61 @@ static void seat(struct hub *hub)
     }
 }
 
-/* All members that held some reported steps are gone, so these steps have to be made again. The hub
- * always reports that. */
+/* A shard that the ranks, or the hub, have found to be lost; -1 = none. */
+static int find_lost_shard(const struct hub *hub)
+{
+    int lost = hub->lost_shard;
+
+    for (size_t i = 0; i < hub->chosen_count && lost < 0; i++)
+        lost = hub->chosen[i]->status.part.lost - 1;
+    return lost;
+}
+
+/* What is no longer there, "the state of step 7 is lost". */
+static void describe_loss(const struct hub *hub, int64_t step, struct fleet_strbuf *out)
+{
+    int shard = find_lost_shard(hub);
+
+    if (shard >= 0)
+        fleet_strbuf_appendf(out,
+                             "shard %d of the optimizer state of step %" PRId64
+                             " is lost with the workers that held it",
+                             shard, step);
+    else
+        fleet_strbuf_appendf(out, "no worker holds the state of step %" PRId64 " any more", step);
+}
+
+/* All members that held some reported steps are gone, or those that held one shard of it. So these
+ * steps have to be made again. The hub always reports that. */
 static void report_lost_state(struct hub *hub, struct hub_output *out)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct hub_event *event;
     bool is_held = false;
     int64_t from = hub->chosen_first_step - 1;
 
-    for (size_t i = 0; i < hub->chosen_count; i++)
+    for (size_t i = 0; i < hub->chosen_count && hub->lost_shard < 0; i++)
         is_held |= hub_form_has_state(hub, hub->chosen[i]);
-    if (is_held || hub->policy.own_trainer || hub->progress_step <= from)
+    if (is_held || hub->policy.own_trainer ||
+        (hub->progress_step <= from && find_lost_shard(hub) < 0))
         return;
     event = hub_output_event(out, hub, HUB_EVENT_STATE_LOST, NULL);
     hub_output_text(event->cause, "%s", fleet_cause_word(FLEET_CAUSE_STATE_LOST));
-    event->lost_steps = hub->progress_step - from;
+    event->lost_steps = hub->progress_step > from ? hub->progress_step - from : 0;
+    describe_loss(hub, hub->progress_step, &text);
     if (hub->chosen_step >= 0)
-        hub_output_text(event->message,
-                        "no worker holds the state of step %" PRId64
-                        " any more: training goes on from step %" PRId64
-                        ", which one that was left behind still holds; %" PRId64
-                        " steps are computed again",
-                        hub->progress_step, from, event->lost_steps);
+        fleet_strbuf_appendf(&text,
+                             ": training goes on from step %" PRId64
+                             ", which one that was left behind still holds; ",
+                             from);
     else if (hub->checkpoint_step > 0)
-        hub_output_text(event->message,
-                        "no worker holds the state of step %" PRId64
-                        " any more: training goes on from the checkpoint of step %" PRId64
-                        "; %" PRId64 " steps are computed again",
-                        hub->progress_step, from, event->lost_steps);
+        fleet_strbuf_appendf(&text, ": training goes on from the checkpoint of step %" PRId64 "; ",
+                             from);
     else
-        hub_output_text(event->message,
-                        "no worker holds the state of step %" PRId64
-                        " any more, and there is no checkpoint: training begins again from the "
-                        "start; %" PRId64 " steps are computed again",
-                        hub->progress_step, event->lost_steps);
+        fleet_strbuf_append(&text,
+                            ", and there is no checkpoint: training begins again from the start; ");
+    hub_output_text(event->message, "%s%" PRId64 " steps are computed again", text.text,
+                    event->lost_steps);
 }
 
 /* (6) As it was recorded. */

@@ -9,7 +9,8 @@
  *   a new hub                       waits until it has heard of all, or its quiet time is over
  *   own trainers that keep failing  waits for the back-off (hub_restart.c)
  *   a survivor has not left yet     waits for it, at most HUB_ABORT_MS_MAX
- *   no ready member has the state   waits for a holder that is not known to be dead (hub_holder.c)
+ *   no ready member has the state,  waits for a holder that is not known to be dead (hub_holder.c)
+ *   or a shard of it
  *   desired members are ready       goes on
  *   fewer than min are ready        waits; after timeoutSeconds says that it is stalled
  *   own trainers, or as asked       wait waitForReplacementSeconds for a replacement, then go on
@@ -258,7 +259,8 @@ static bool may_form(struct hub *hub, struct hub_output *out)
         return false;
     if (tally.leaving > 0 && !is_over(hub, HUB_WAIT_LEAVING, leaving_end(hub)))
         return false;
-    if (tally.candidates >= hub->policy.min && tally.with_state == 0 &&
+    if (tally.candidates >= hub->policy.min &&
+        (tally.with_state == 0 || hub_holder_missing_shard(hub) >= 0) &&
         !fleet_generation_is_none(hub->newest) && hub_holder_is_awaited(hub, out))
         return false;
     if (tally.candidates >= hub->policy.desired)
@@ -325,6 +327,31 @@ static size_t pick(const struct hub *hub, struct hub_peer **list)
     return count < desired ? count : desired;
 }
 
+/* Divided state: further ready members join for as long as they have a shard that the picked ones
+ * lack. */
+static size_t keep_shards(const struct hub *hub, struct hub_peer **list, size_t count)
+{
+    int lost = hub_holder_lost_shard(hub, list, count);
+
+    for (size_t i = 0; i < hub->peer_count && lost >= 0; i++) {
+        struct hub_peer *peer = hub->peers[i];
+        bool is_picked = false;
+        int then;
+        for (size_t c = 0; c < count; c++)
+            is_picked |= list[c] == peer;
+        if (is_picked || count == (size_t)hub->policy.max || !hub_form_is_candidate(hub, peer) ||
+            !hub_form_has_state(hub, peer))
+            continue;
+        list[count] = peer;
+        then = hub_holder_lost_shard(hub, list, count + 1);
+        if (then == lost)
+            continue;
+        lost = then;
+        count++;
+    }
+    return count;
+}
+
 /*
  * One of the picked members must hold the newest state of all ready members. If the desired size
  * has shrunk, the lowest indices are picked, and perhaps none of them holds that state. Then the
@@ -359,6 +386,11 @@ static void choose_state(struct hub *hub, struct hub_peer **list)
     const struct hub_peer *best;
 
     hub->chosen_step = -1;
+    hub->lost_shard = hub_holder_lost_shard(hub, list, hub->chosen_count);
+    for (size_t i = 0; i < hub->chosen_count && hub->lost_shard >= 0; i++)
+        list[i]->holds = false; /* what is left of that state is of no use */
+    if (hub->lost_shard >= 0)
+        return;
     for (size_t i = 0; i < hub->chosen_count; i++) {
         list[i]->holds = hub_form_has_state(hub, list[i]);
         if (list[i]->holds && list[i]->status.step > hub->chosen_step)
@@ -381,7 +413,7 @@ static void choose(struct hub *hub)
 
     hub->chosen = calloc(hub->peer_count, sizeof(struct hub_peer *));
     fleet_assert(list != NULL && ranks != NULL && hub->chosen != NULL);
-    hub->chosen_count = keep_holder(hub, list, pick(hub, list));
+    hub->chosen_count = keep_shards(hub, list, keep_holder(hub, list, pick(hub, list)));
     for (size_t i = 0; i < hub->chosen_count; i++)
         ranks[i].last = list[i]->place >= 0 ? list[i]->place : RANK_NONE;
     choose_state(hub, list);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
@@ -49,6 +50,7 @@ void hub_holder_miss(struct hub *hub, const struct hub_peer *peer)
     *absent = (struct hub_absent){.index = peer->index,
                                   .generation = s->state_generation,
                                   .step = s->step,
+                                  .part = s->part,
                                   .since_ms = hub->now_ms};
     hub_output_text(absent->pod_uid, "%s", peer->pod_uid);
 }
@@ -80,6 +82,81 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
     return best;
 }
 
+/* ---- line by line of the ownership map ------------------------------------------------------- */
+
+/* Parts that are held, of the members that count. */
+struct parts {
+    struct fleet_part *items; /* [count] */
+    size_t count;
+};
+
+static void parts_init(const struct hub *hub, struct parts *parts)
+{
+    *parts = (struct parts){
+        .items = calloc(hub->peer_count + hub->absent_count + 1, sizeof(*parts->items))};
+    fleet_assert(parts->items != NULL);
+}
+
+int hub_holder_lost_shard(const struct hub *hub, struct hub_peer *const *list, size_t count)
+{
+    struct parts parts;
+    int lost;
+
+    parts_init(hub, &parts);
+    for (size_t i = 0; i < count; i++)
+        if (hub_form_has_state(hub, list[i]))
+            parts.items[parts.count++] = list[i]->status.part;
+    lost = fleet_parts_lost(parts.items, parts.count);
+    free(parts.items);
+    return lost;
+}
+
+static void add_ready(const struct hub *hub, struct parts *parts)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub_form_is_candidate(hub, hub->peers[i]) && hub_form_has_state(hub, hub->peers[i]))
+            parts->items[parts->count++] = hub->peers[i]->status.part;
+}
+
+int hub_holder_missing_shard(const struct hub *hub)
+{
+    struct parts parts;
+    int missing;
+
+    parts_init(hub, &parts);
+    add_ready(hub, &parts);
+    missing = fleet_parts_lost(parts.items, parts.count);
+    free(parts.items);
+    return missing;
+}
+
+/* A shard is missing, and a member that is out of reach has it: *out is that member. False also
+ * where another shard would still be missing with all of them. */
+static bool is_out_of_reach(const struct hub *hub, int shard, const struct hub_absent **out)
+{
+    struct parts parts;
+    int lost;
+
+    *out = NULL;
+    parts_init(hub, &parts);
+    add_ready(hub, &parts);
+    for (size_t i = 0; i < hub->absent_count; i++) {
+        const struct hub_absent *absent = &hub->absent[i];
+        const struct fleet_part *part = &absent->part;
+        if (!fleet_lineage_has(&hub->lineage, absent->generation, absent->step))
+            continue;
+        parts.items[parts.count++] = *part;
+        for (int r = part->first; r < part->first + part->count; r++)
+            if (fleet_division_holds(&part->division, shard, r))
+                *out = absent;
+    }
+    lost = fleet_parts_lost(parts.items, parts.count);
+    free(parts.items);
+    return *out && lost < 0;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
 /* Report, once, the member that all others wait for. */
 static void report_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
                            struct hub_output *out)
@@ -99,6 +176,22 @@ static void report_waiting(struct hub *hub, int index, int64_t step, bool is_qui
                     " and does not answer; if it does not come back within %.0f s, training goes "
                     "on from an older state",
                     index, step, patience_ms(hub) / 1000);
+}
+
+/* Until when to wait for a shard that no ready member has. */
+static double wait_for_shard(struct hub *hub, int shard, struct hub_output *out)
+{
+    const struct hub_absent *absent;
+    double until_ms;
+
+    if (!is_out_of_reach(hub, shard, &absent))
+        return -INFINITY;
+    until_ms = absent->since_ms + patience_ms(hub);
+    if (until_ms > hub->now_ms) {
+        hub_wait_note(hub, HUB_WAIT_HOLDER, until_ms);
+        report_waiting(hub, absent->index, absent->step, false, out);
+    }
+    return until_ms;
 }
 
 /* Until when to wait, -INFINITY = not at all. */
@@ -135,7 +228,8 @@ static double wait_until(struct hub *hub, struct hub_output *out)
 
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out)
 {
-    double until_ms = wait_until(hub, out);
+    int missing = hub_holder_missing_shard(hub);
+    double until_ms = missing >= 0 ? wait_for_shard(hub, missing, out) : wait_until(hub, out);
 
     if (hub->now_ms >= until_ms)
         return false;

@@ -108,6 +108,7 @@ struct hub_absent {
     int index;
     struct fleet_generation generation;
     int64_t step;
+    struct fleet_part part;
     double since_ms;
 };
 
@@ -176,7 +177,8 @@ struct hub {
     size_t chosen_count;
     int64_t chosen_step; /* newest state among them, -1 = none */
     int64_t chosen_first_step;
-    double record_ms;                   /* when to ask for the record again, INFINITY = asked */
+    int lost_shard;   /* of the newest state, with all members that held it; -1 = none is known */
+    double record_ms; /* when to ask for the record again, INFINITY = asked */
     struct fleet_generation unrecorded; /* assigned with a majority, record still to be done */
     int64_t unrecorded_first_step;
     double unrecorded_ms; /* when to ask for it again, INFINITY = asked */
@@ -348,7 +350,12 @@ void hub_holder_forget(struct hub *hub, const char *pod_uid);
 /* The member with the newest state on the lineage, if that is better than the checkpoint: among
  * those that wait for an assign, or among all that are not lost. */
 const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready);
-/* No ready member holds the state: should all wait for one that does? */
+/* Divided state: a shard that no ready member holds; that none of list[count] holds. -1: none is
+ * known to be missing. */
+int hub_holder_missing_shard(const struct hub *hub);
+int hub_holder_lost_shard(const struct hub *hub, struct hub_peer *const *list, size_t count);
+/* No ready member holds the state, or all of them lack a shard of it: should all wait for one that
+ * has it? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
 /* Has a member come since the proposal that holds more than all that it chose? */
 bool hub_holder_has_come(const struct hub *hub);

@@ -117,6 +117,10 @@ void member_tick(struct member *member, double now_ms, struct member_output *out
 
 /* ---- from the trainers ----------------------------------------------------------------------- */
 
+/* What of a divided state the process holds, before the next call that says how far it is; zeroed
+ * when it ends. */
+void member_trainer_holds(struct member *member, int local_rank, const struct fleet_part *part);
+
 /* The process is up and waits for an assign; it holds the state of `step` (-1: none). */
 void member_trainer_up(struct member *member, int local_rank, int64_t step, double now_ms,
                        struct member_output *out);

@@ -23,6 +23,7 @@ struct member_process {
     enum process_state state;
     int port;
     int64_t step;                             /* state held, -1 = none */
+    struct fleet_part part;                   /* what of it */
     int64_t restored_step;                    /* the one it went on from in this generation */
     struct fleet_generation state_generation; /* in which it was last complete, none if none */
     enum fleet_phase phase;

@@ -56,6 +56,28 @@ static int64_t restored_step(const struct member *member)
     return step;
 }
 
+/* Of all processes whose state is the one that the member reports. */
+static struct fleet_part held_part(const struct member *member, const struct member_process *holder)
+{
+    struct fleet_part part = {0};
+    bool is_first = true;
+
+    for (int i = 0; i < member->process_count; i++) {
+        const struct member_process *process = &member->processes[i];
+        if (process->part.lost > 0)
+            part.lost = process->part.lost;
+        if (process->step < 0 ||
+            fleet_generation_compare(process->state_generation, holder->state_generation) != 0)
+            continue;
+        if (is_first)
+            part = process->part;
+        else
+            fleet_part_add(&part, &process->part);
+        is_first = false;
+    }
+    return part;
+}
+
 static struct message_status status(const struct member *member)
 {
     const struct member_process *holder = newest_holder(member);
@@ -63,6 +85,7 @@ static struct message_status status(const struct member *member)
                                .generation = member->obeyed,
                                .step = holder->step,
                                .state_generation = holder->state_generation,
+                               .part = held_part(member, holder),
                                .is_leaving = member->is_leaving,
                                .steps_from = member_steps_oldest(&member->steps)};
 

@@ -22,6 +22,11 @@ void member_set_port(struct member *member, int local_rank, int port)
     process_at(member, local_rank)->port = port;
 }
 
+void member_trainer_holds(struct member *member, int local_rank, const struct fleet_part *part)
+{
+    process_at(member, local_rank)->part = *part;
+}
+
 /* One process has left the generation by itself, or has ended: the other processes of the pod must
  * leave, too. */
 static void leave_generation(struct member *member, const char *cause, struct member_output *out)
@@ -162,6 +167,7 @@ void member_trainer_failed(struct member *member, const struct member_failure *f
     member_enter(member, now_ms);
     process->state = PROCESS_DOWN;
     process->step = -1;
+    process->part = (struct fleet_part){0};
     process->phase = FLEET_PHASE_WAITING;
     process->is_finished = false;
     member_forget_failure(process);

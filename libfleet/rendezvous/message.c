@@ -53,13 +53,18 @@ static const char *const phase_names[] = {"waiting", "connected", "restored", "f
         .count_max = MESSAGE_PROCESSES_MAX, .item = FLEET_FIELD_INT32, .min = 0, .max = 65535)
 #define OBJECTS(type, name, member, max, object, flags) \
     ROW_OBJECTS(struct message_##type, name, member, max, object, (flags) | FLEET_REQUIRED)
-#define STATUS(type)                                                                  \
-    ENUM(type, "state", status.state, state_names, 0),                                \
-        GENERATION(type, "generation", status.generation, FLEET_MAY_MISS),            \
-        ENUM(type, "phase", status.phase, phase_names, 0),                            \
-        INT(type, "step", status.step, -1, STEP_MAX, FLEET_REQUIRED),                 \
-        GENERATION(type, "stateGeneration", status.state_generation, FLEET_MAY_MISS), \
-        BOOL(type, "leaving", status.is_leaving, 0), STEP(type, "stepsFrom", status.steps_from, 0)
+#define PART(type, name, member) INT32(type, name, status.part.member, 0, FLEET_WORLD_MAX, 0)
+#define STATUS(type)                                                                              \
+    ENUM(type, "state", status.state, state_names, 0),                                            \
+        GENERATION(type, "generation", status.generation, FLEET_MAY_MISS),                        \
+        ENUM(type, "phase", status.phase, phase_names, 0),                                        \
+        INT(type, "step", status.step, -1, STEP_MAX, FLEET_REQUIRED),                             \
+        GENERATION(type, "stateGeneration", status.state_generation, FLEET_MAY_MISS),             \
+        BOOL(type, "leaving", status.is_leaving, 0),                                              \
+        STEP(type, "stepsFrom", status.steps_from, 0), PART(type, "replicas", division.replicas), \
+        PART(type, "shards", division.shards),                                                    \
+        BOOL(type, "buddies", status.part.division.has_buddies, 0), PART(type, "replica", first), \
+        PART(type, "held", count), PART(type, "lost", lost)
 #define NEEDED FLEET_REQUIRED
 
 static const struct fleet_field hello_fields[] = {

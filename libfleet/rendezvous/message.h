@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libfleet/base/division.h"
 #include "libfleet/base/isa.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/lineage.h"
@@ -90,9 +91,10 @@ struct message_status {
     enum fleet_phase phase; /* reached in `generation` by all its processes, while RUNNING */
     int64_t step;           /* last step committed and held by its trainers, -1 = no state */
     struct fleet_generation
-        state_generation; /* in which that state was last complete, none if none */
-    bool is_leaving;      /* it was asked to go: its trainers save what they hold and end */
-    int64_t steps_from;   /* oldest committed step that it can still report, 0 = none */
+        state_generation;   /* in which that state was last complete, none if none */
+    struct fleet_part part; /* what of that state they hold */
+    bool is_leaving;        /* it was asked to go: its trainers save what they hold and end */
+    int64_t steps_from;     /* oldest committed step that it can still report, 0 = none */
 };
 
 struct message_hello {

@@ -139,6 +139,12 @@ static void same_status(const cJSON *o, const struct message_status *s)
     same_generation(o, "stateGeneration", s->state_generation);
     same_flag(o, "leaving", s->is_leaving);
     same_number(o, "stepsFrom", (double)s->steps_from);
+    same_number(o, "replicas", s->part.division.replicas);
+    same_number(o, "shards", s->part.division.shards);
+    same_flag(o, "buddies", s->part.division.has_buddies);
+    same_number(o, "replica", s->part.first);
+    same_number(o, "held", s->part.count);
+    same_number(o, "lost", s->part.lost);
 }
 
 static void same_hello(const cJSON *o, const struct message_hello *m)

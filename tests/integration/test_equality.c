@@ -492,6 +492,70 @@ static void test_equality__resume_after_fleetjob_itself_was_killed(void **state)
     compare_resume(SIGKILL, 128 + SIGKILL);
 }
 
+/* The strategy in which each rank has values of its own, 3 ranks: Ctrl-C in the middle and a resume
+ * on 3 give the bits of a job that nothing interrupted. */
+static void compare_private_resume(const char *strategy)
+{
+    struct interruption interruption = {.signal = SIGINT};
+    int steps = steps_to_interrupt();
+    struct job_run first, second, reference;
+    struct job job, plain;
+
+    job_write(&job, steps, 8, 2, strategy, "    checkpoint: {path: checkpoints, everySteps: 8}\n");
+    job_write(&plain, steps, 8, 2, strategy, "");
+    run_job(&job, "3", interrupt_once, &interruption, &first);
+    assert_int_equal(first.exit_code, 130);
+    assert_true(first.step_count >= 17 && first.step_count < steps);
+    run_job(&job, "3", NULL, NULL, &second);
+    run_job(&plain, "3", NULL, NULL, &reference);
+    expect_success(&reference, steps);
+    if (second.exit_code != 0)
+        fail_msg("resume: exit %d: %s", second.exit_code, second.errors);
+    assert_int_equal(second.steps[0].step, first.step_count + 1);
+    if (strcmp(second.sha256, reference.sha256) != 0)
+        fail_msg("%sinterrupted after step %d: weights %s, expected %s", strategy, first.step_count,
+                 second.sha256, reference.sha256);
+    job_run_release(&first);
+    job_run_release(&second);
+    job_run_release(&reference);
+    job_remove(&job);
+    job_remove(&plain);
+}
+
+static void test_equality__a_resume_has_what_each_rank_had_for_itself(void **state)
+{
+    (void)state;
+    compare_private_resume("  strategy: {dgc: true, dgc_configs: {rampup_begin_step: 3, sparsity: "
+                           "[0.9]}}\n");
+    compare_private_resume("  strategy: {localsgd: true, localsgd_configs: {k_steps: 7}}\n");
+    if (!is_sanitized())
+        compare_private_resume("  strategy: {adaptive_localsgd: true, adaptive_localsgd_configs: "
+                               "{init_k_steps: 9}}\n");
+}
+
+/* On 2 ranks, what the third one had not sent is gone, and a line says so. */
+static void test_equality__a_resume_on_fewer_says_what_is_gone(void **state)
+{
+    struct interruption interruption = {.signal = SIGINT};
+    int steps = steps_to_interrupt();
+    struct job_run first, second;
+    struct job job;
+
+    (void)state;
+    job_write(&job, steps, 8, 2,
+              "  strategy: {dgc: true, dgc_configs: {rampup_begin_step: 3, sparsity: [0.9]}}\n",
+              "    checkpoint: {path: checkpoints, everySteps: 8}\n");
+    run_job(&job, "3", interrupt_once, &interruption, &first);
+    assert_int_equal(first.exit_code, 130);
+    run_job(&job, "2", NULL, NULL, &second);
+    if (second.exit_code != 0 || !strstr(second.errors, "and there are 2: that of 1 is gone"))
+        fail_msg("resume: exit %d: %s", second.exit_code, second.errors);
+    assert_int_equal(second.steps[0].step, first.step_count + 1);
+    job_run_release(&first);
+    job_run_release(&second);
+    job_remove(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +574,8 @@ int main(void)
         cmocka_unit_test(test_equality__all_at_once_start_again),
         cmocka_unit_test(test_equality__resume_after_ctrl_c_on_fewer_workers),
         cmocka_unit_test(test_equality__resume_after_fleetjob_itself_was_killed),
+        cmocka_unit_test(test_equality__a_resume_has_what_each_rank_had_for_itself),
+        cmocka_unit_test(test_equality__a_resume_on_fewer_says_what_is_gone),
     };
     return cmocka_run_group_tests_name("equality", tests, NULL, NULL);
 }

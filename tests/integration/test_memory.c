@@ -45,9 +45,12 @@
 #define RESNET "{preset: resnet18, baseWidth: 32}"
 #define MLP    "{name: mlp, sizes: [3072, 768, 10]}"
 
-/* What is 0 or NULL stands for: nothing, 1 worker, batches of 8, micro-batches of 2. */
+#define ADAMW    "adamw, learningRate: 0.001, clip: {globalNorm: 1}"
+#define MOMENTUM "momentum, learningRate: 0.01"
+
+/* What is 0 or NULL stands for: AdamW, nothing, 1 worker, batches of 8, micro-batches of 2. */
 struct measured_job {
-    const char *model, *strategy, *extra;
+    const char *model, *optimizer, *strategy, *extra;
     bool has_images, has_held_out;
     int workers, batch, micro_batch;
 };
@@ -175,17 +178,17 @@ static char *write_job(const struct measured_job *job, const char *folder)
     const char *held_out = job->has_held_out ? ", validation: 0.2" : "";
 
     assert_non_null(getcwd(here, sizeof(here)));
-    fleet_strbuf_appendf(
-        &text,
-        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
-        "metadata: {name: memory}\nspec:\n"
-        "  worker: {replicas: %d}\n"
-        "%s"
-        "  training:\n"
-        "    model: %s\n"
-        "    optimizer: {name: adamw, learningRate: 0.001, clip: {globalNorm: 1}}\n"
-        "    globalBatchSize: %d\n    microBatchSize: %d\n    steps: %d\n%s",
-        job->workers, job->strategy, job->model, job->batch, job->micro_batch, STEPS, job->extra);
+    fleet_strbuf_appendf(&text,
+                         "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+                         "metadata: {name: memory}\nspec:\n"
+                         "  worker: {replicas: %d}\n"
+                         "%s"
+                         "  training:\n"
+                         "    model: %s\n"
+                         "    optimizer: {name: %s}\n"
+                         "    globalBatchSize: %d\n    microBatchSize: %d\n    steps: %d\n%s",
+                         job->workers, job->strategy, job->model, job->optimizer, job->batch,
+                         job->micro_batch, STEPS, job->extra);
     if (job->has_images) {
         write_images(folder);
         fleet_strbuf_appendf(&text, "    data: {path: %s/images.bin, tokenizer: cifar10%s}\n",
@@ -233,6 +236,7 @@ static void measure_release(struct measure *m)
 
 static void complete(struct measured_job *job)
 {
+    job->optimizer = job->optimizer ? job->optimizer : ADAMW;
     job->strategy = job->strategy ? job->strategy : "";
     job->extra = job->extra ? job->extra : "";
     job->workers = job->workers ? job->workers : 1;
@@ -246,6 +250,7 @@ static double baseline(int workers)
 
     if (of_workers[workers] == 0) {
         struct measured_job tiny = {.model = TINY,
+                                    .optimizer = ADAMW,
                                     .strategy = "",
                                     .extra = "",
                                     .workers = workers,
@@ -329,21 +334,24 @@ static void test_memory__is_what_was_planned_with_sharding(void **state)
     (void)expect_planned(JOB(.model = LLAMA, .workers = 3, .strategy = alone), &planned);
 }
 
-/* Gradients divided, too, in buckets that are small beside the model. */
-static void test_memory__is_what_was_planned_with_divided_gradients(void **state)
+/* Snapshots of local SGD; residuals and messages of dgc, in its sparse phase from step 2 on. */
+static void test_memory__is_what_was_planned_where_ranks_differ(void **state)
 {
-    static const char states[] = "  strategy: {sharding: true}\n"
-                                 "  runPolicy: {elastic: {replicas: 0}}\n",
-                      gradients[] = "  strategy: {sharding: true, sharding_configs: {stage: 2}, "
-                                    "fuse_grad_size_in_MB: 1, last_comm_group_size_MB: 0.5}\n"
-                                    "  runPolicy: {elastic: {replicas: 0}}\n";
-    double planned, held;
+    double planned;
 
     (void)state;
-    held =
-        expect_planned(JOB(.model = GPT, .workers = 2, .batch = 16, .strategy = states), &planned);
-    assert_true(expect_planned(JOB(.model = GPT, .workers = 2, .batch = 16, .strategy = gradients),
-                               &planned) < held);
+    (void)expect_planned(
+        JOB(.model = GPT, .optimizer = MOMENTUM, .workers = 2,
+            .strategy = "  strategy: {localsgd: true, localsgd_configs: {k_steps: 2}}\n"),
+        &planned);
+    (void)expect_planned(JOB(.model = LLAMA, .optimizer = MOMENTUM, .workers = 3,
+                             .strategy = "  strategy: {adaptive_localsgd: true, "
+                                         "adaptive_localsgd_configs: {init_k_steps: 2}}\n"),
+                         &planned);
+    (void)expect_planned(JOB(.model = GPT, .optimizer = MOMENTUM, .workers = 3,
+                             .strategy = "  strategy: {dgc: true, dgc_configs: {rampup_begin_step: "
+                                         "1, sparsity: [0.9]}}\n"),
+                         &planned);
 }
 
 /* What happens between steps or in some steps only: updates of several batches, evaluation, a loss
@@ -439,7 +447,7 @@ int main(void)
         cmocka_unit_test(test_memory__is_what_was_planned_for_a_gpt),
         cmocka_unit_test(test_memory__is_what_was_planned_for_other_models),
         cmocka_unit_test(test_memory__is_what_was_planned_with_sharding),
-        cmocka_unit_test(test_memory__is_what_was_planned_with_divided_gradients),
+        cmocka_unit_test(test_memory__is_what_was_planned_where_ranks_differ),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
     };

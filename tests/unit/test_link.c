@@ -62,6 +62,7 @@ static struct link_message sample(enum link_kind kind)
         m.ready.phase = FLEET_PHASE_RESTORED;
         m.ready.at_ms = 99.125;
         m.ready.step = 811;
+        m.ready.part = (struct fleet_part){{6, 4, true}, 5, 1, 3};
         break;
     case LINK_PROGRESS:
         m.progress.count = 2;

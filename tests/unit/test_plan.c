@@ -210,6 +210,25 @@ static void test_plan__refuses_more_ranks_than_leaves(void **state)
     job_release(&job);
 }
 
+/* A trainer plans before it knows the number of ranks, which is one here. */
+static void test_plan__asks_no_number_of_leaves_of_a_number_that_is_not_known(void **state)
+{
+    static const char one_leaf[] =
+        "{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":2,\"width\":16,\"context\":8,"
+        "\"vocabulary\":256},\"data\":{\"path\":\"text.txt\"},\"optimizer\":{\"learningRate\":0.1},"
+        "\"globalBatchSize\":3,"
+        "\"microBatchSize\":3,\"steps\":3}";
+    struct job job;
+
+    (void)state;
+    job_init(&job, one_leaf,
+             "{\"sharding\":true,\"sharding_configs\":{\"hybrid_dp\":true,"
+             "\"sharding_group_size\":1}}",
+             PLAN_ANY_WORLD);
+    expect_built(&job);
+    job_release(&job);
+}
+
 /* M = 64 on 3 ranks holds 3, 5 and 3 partial sums. */
 static void test_plan__counts_partial_sums(void **state)
 {
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_plan__is_the_same_for_the_same_request),
         cmocka_unit_test(test_plan__prints_status_plan),
         cmocka_unit_test(test_plan__refuses_more_ranks_than_leaves),
+        cmocka_unit_test(test_plan__asks_no_number_of_leaves_of_a_number_that_is_not_known),
         cmocka_unit_test(test_plan__counts_partial_sums),
         cmocka_unit_test(test_plan__knows_the_size_of_gpt2_124m),
         cmocka_unit_test(test_plan__compares_so_many_operators_and_no_more),

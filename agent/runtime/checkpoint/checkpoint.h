@@ -40,9 +40,16 @@
 struct fleet_error;
 struct fleet_strbuf;
 
-#define CHECKPOINT_SPACES_MAX      8
-#define CHECKPOINT_FOLDER_MAX      MANIFEST_FOLDER_MAX
-#define CHECKPOINT_SHARD_FILES_MAX 2
+#define CHECKPOINT_SPACES_MAX 8
+#define CHECKPOINT_FOLDER_MAX MANIFEST_FOLDER_MAX
+
+/* The files of a shard. */
+enum checkpoint_file {
+    CHECKPOINT_MODEL,     /* parameters, running statistics */
+    CHECKPOINT_OPTIMIZER, /* its states */
+    CHECKPOINT_PRIVATE,   /* values that the rank which writes the shard has for itself */
+    CHECKPOINT_SHARD_FILES_MAX,
+};
 
 /* A flat space (program.h): one array of fp32 that holds something for every parameter or
  * buffer. */
@@ -51,7 +58,9 @@ struct checkpoint_space {
     float *data;        /* the rank's part, laid out by ownership_place(); NULL = leave out */
     bool is_elsewhere;  /* with data NULL: accept its names in the files, but do not read them */
     bool is_buffers;
-    int slot; /* optimizer state number: only parameters that have it are here; -1 = all */
+    bool is_private;  /* each rank has values of its own, and writes them into a file of its own */
+    bool is_of_first; /* ranks differ, and the common files have the first rank's values */
+    int slot;         /* optimizer state number: only parameters that have it are here; -1 = all */
 };
 
 struct checkpoint_state {
@@ -96,8 +105,9 @@ struct checkpoint_shard {
 };
 
 /* Write shard `shard` of `shards`: an equal part of the state that all ranks hold, cut at multiples
- * of 4096 elements; the buffers if it is shard 0; and the state that only rank `shard` owns by the
- * map. *out describes the files, which are synced. -errno with the path. */
+ * of 4096 elements; the buffers and what is_of_first says if it is shard 0; the state that only
+ * rank `shard` owns by the map; and the rank's private spaces. *out describes the files, which are
+ * synced. -errno with the path. */
 int checkpoint_write_shard(const char *path, const char *folder,
                            const struct checkpoint_state *state, int shard, int shards,
                            struct checkpoint_shard *out, struct fleet_error *err);
@@ -143,6 +153,15 @@ int checkpoint_restore(const char *path, int64_t resume, const struct manifest_h
  */
 int checkpoint_load_folder(const char *folder, const struct manifest *manifest, bool weights_only,
                            struct checkpoint_state *state, struct fleet_error *err);
+
+/* The number of ranks that wrote private values into this checkpoint; 0 = none did. */
+int checkpoint_private_ranks(const struct manifest *manifest);
+
+/* Fill the private spaces of `state`, which has no others, from what rank `rank` wrote into the
+ * checkpoint in `folder`. -EINVAL lists what does not fit; -ENOENT: that rank wrote nothing;
+ * -errno. */
+int checkpoint_load_private(const char *folder, const struct manifest *manifest, int rank,
+                            struct checkpoint_state *state, struct fleet_error *err);
 
 /*
  * Fill parameters and buffers (spaces with suffix "") from the safetensors file of

@@ -2,8 +2,8 @@
 
 /*
  * One rank's part of the state as files: the elements [first, end) of every flat space, as whole
- * tensors where they lie inside and as pieces where the cut goes through one. Files are streamed
- * from the state's own memory while their SHA-256 is taken.
+ * tensors where they lie inside and as pieces where the cut goes through one; and all of the rank's
+ * private spaces. Files are streamed from the state's own memory while their SHA-256 is taken.
  */
 #include "agent/runtime/checkpoint/layout.h"
 
@@ -24,7 +24,7 @@
 #define CUT_ELEMENTS 4096      /* shards begin at multiples of it: the blocks of norms */
 #define WRITE_MAX    (1 << 20) /* bytes of one write() */
 
-static const char *const kinds[CHECKPOINT_SHARD_FILES_MAX] = {"model", "optimizer"};
+static const char *const kinds[CHECKPOINT_SHARD_FILES_MAX] = {"model", "optimizer", "private"};
 
 /* ---- what goes where ------------------------------------------------------------------------- */
 
@@ -104,7 +104,8 @@ static bool writes(const struct checkpoint_state *state, const struct checkpoint
 }
 
 static void choose(const struct checkpoint_tensors *all, const struct checkpoint_state *state,
-                   bool is_optimizer, int shard, int shards, struct checkpoint_contents *out)
+                   enum checkpoint_file file, int shard, int shards,
+                   struct checkpoint_contents *out)
 {
     const struct program *program = state->program;
     int64_t first = shard_first(program->flat_count, shard, shards);
@@ -117,14 +118,18 @@ static void choose(const struct checkpoint_tensors *all, const struct checkpoint
     for (size_t i = 0; i < all->count; i++) {
         const struct checkpoint_tensor *tensor = &all->items[i];
         int64_t at = tensor->var->flat_offset, from, to;
-        if (tensor->is_optimizer != is_optimizer)
+        if (tensor->file != file)
             continue;
+        if (tensor->file == CHECKPOINT_PRIVATE) {
+            add_range(out, tensor, 0, tensor->elements);
+            continue;
+        }
         if (tensor->is_divided) {
             if (tensor->data && writes(state, tensor, shard))
                 add_range(out, tensor, 0, tensor->elements);
             continue;
         }
-        if (tensor->var->role == PROGRAM_ROLE_BUFFER) {
+        if (tensor->var->role == PROGRAM_ROLE_BUFFER || tensor->is_of_first) {
             if (shard == 0)
                 add_range(out, tensor, 0, tensor->elements);
             continue;
@@ -147,7 +152,7 @@ void checkpoint_layout_init(struct checkpoint_layout *layout, const struct check
     checkpoint_tensors_init(&all, state);
     for (int kind = 0; kind < CHECKPOINT_SHARD_FILES_MAX; kind++) {
         struct checkpoint_contents *contents = &layout->files[kind];
-        choose(&all, state, kind == 1, shard, shards, contents);
+        choose(&all, state, (enum checkpoint_file)kind, shard, shards, contents);
         for (size_t i = 0; i < contents->count; i++)
             layout->total += contents->tensors[i].bytes;
     }

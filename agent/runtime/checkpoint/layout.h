@@ -25,7 +25,7 @@ struct checkpoint_contents {
 struct checkpoint_layout {
     int shard, shards;
     struct backend *backend;                                      /* as in checkpoint_state */
-    struct checkpoint_contents files[CHECKPOINT_SHARD_FILES_MAX]; /* model, optimizer */
+    struct checkpoint_contents files[CHECKPOINT_SHARD_FILES_MAX]; /* by enum checkpoint_file */
     uint64_t total;                                               /* bytes of data in both */
 };
 

@@ -16,7 +16,14 @@
 #include "libfleet/checkpoint/safetensors.h"
 #include "libfleet/training/training.h"
 
+#define PRIVATE_NAME "private-%05d-of-%05d.safetensors" /* as layout.c writes it */
+
 /* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static bool is_private_file(const char *name)
+{
+    return strncmp(name, "private-", strlen("private-")) == 0;
+}
 
 static int load_checkpoint(const char *folder, const struct manifest *manifest, bool weights_only,
                            const struct checkpoint_state *state, struct fleet_error *err)
@@ -28,7 +35,8 @@ static int load_checkpoint(const char *folder, const struct manifest *manifest, 
     fleet_assert(files != NULL);
     for (size_t i = 0; i < manifest->file_count && rc == 0; i++) {
         FLEET_AUTO_FREE char *path = fleet_file_join(folder, manifest->files[i].name);
-        if (weights_only && !manifest_is_model_file(manifest->files[i].name))
+        if (is_private_file(manifest->files[i].name) ||
+            (weights_only && !manifest_is_model_file(manifest->files[i].name)))
             continue;
         rc = safetensors_open(path, &files[opened], err);
         if (rc == 0)
@@ -135,6 +143,41 @@ int checkpoint_load_folder(const char *folder, const struct manifest *manifest, 
     return load_checkpoint(folder, manifest, weights_only, state, err) < 0
                ? fleet_error_wrap(err, "checkpoint %s", folder)
                : 0;
+}
+
+/* ---- values that each rank has for itself ---------------------------------------------------- */
+
+int checkpoint_private_ranks(const struct manifest *manifest)
+{
+    int rank, ranks;
+
+    for (size_t i = 0; i < manifest->file_count; i++)
+        if (sscanf(manifest->files[i].name, PRIVATE_NAME, &rank, &ranks) == 2 && ranks > 0)
+            return ranks;
+    return 0;
+}
+
+int checkpoint_load_private(const char *folder, const struct manifest *manifest, int rank,
+                            struct checkpoint_state *state, struct fleet_error *err)
+{
+    struct safetensors_file file;
+    char name[64];
+    int rc = -ENOENT;
+
+    (void)snprintf(name, sizeof(name), PRIVATE_NAME, rank + 1, checkpoint_private_ranks(manifest));
+    for (size_t i = 0; i < manifest->file_count && rc != 0; i++) {
+        FLEET_AUTO_FREE char *path = fleet_file_join(folder, name);
+        if (strcmp(manifest->files[i].name, name) != 0)
+            continue;
+        rc = safetensors_open(path, &file, err);
+        if (rc < 0)
+            return rc;
+    }
+    if (rc < 0)
+        return fleet_error(err, rc, "checkpoint %s has no %s", folder, name);
+    rc = match_load_files(&file, 1, false, state, err);
+    safetensors_release(&file);
+    return rc < 0 ? fleet_error_wrap(err, "checkpoint %s: %s", folder, name) : 0;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */

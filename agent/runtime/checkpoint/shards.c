@@ -29,7 +29,7 @@
 #define WHY_SIZE   512
 #define ERRNO_MAX  4095
 
-static const char *const kinds[] = {"model", "optimizer"};
+static const char *const kinds[] = {"model", "optimizer", "private"};
 
 struct note {
     uint64_t magic;

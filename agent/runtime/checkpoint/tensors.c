@@ -73,6 +73,13 @@ static bool is_owned(const struct checkpoint_state *state, const struct checkpoi
     return line && line->holders == OWNERSHIP_SHARD;
 }
 
+static enum checkpoint_file file_of(const struct checkpoint_space *space)
+{
+    if (space->is_private)
+        return CHECKPOINT_PRIVATE;
+    return space->suffix[0] != '\0' ? CHECKPOINT_OPTIMIZER : CHECKPOINT_MODEL;
+}
+
 static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoint_state *state,
                        const struct checkpoint_space *space, const struct program_var *var)
 {
@@ -86,7 +93,8 @@ static void add_tensor(struct checkpoint_tensors *tensors, const struct checkpoi
                                    .data = place_of(state, space, var),
                                    .is_divided = is_owned(state, space, var),
                                    .elements = program_var_elements(var),
-                                   .is_optimizer = space->suffix[0] != '\0'};
+                                   .is_of_first = space->is_of_first,
+                                   .file = file_of(space)};
 }
 
 static int compare_names(const void *a, const void *b)

@@ -12,7 +12,8 @@ struct checkpoint_tensor {
     float *data;     /* memory of `backend` below; NULL: another rank has the tensor */
     bool is_divided; /* the tensor belongs to one shard */
     int64_t elements;
-    bool is_optimizer; /* goes into the optimizer's file */
+    bool is_of_first; /* the first rank writes the whole of it */
+    enum checkpoint_file file;
 };
 
 struct checkpoint_tensors {

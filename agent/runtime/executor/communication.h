@@ -18,7 +18,6 @@
 #include "libfleet/plan/tree.h"
 
 struct comm;
-struct divided_sum;
 struct fleet_error;
 
 /* The data of a rank for its communication. All of it is borrowed; the caller changes it only while
@@ -44,8 +43,7 @@ struct communication {
     int64_t leaves;
     const struct tree_instruction *folds; /* [fold_count], all TREE_ADD */
     int64_t fold_count;
-    double averaged;             /* a rank divides by this before it rounds to fp16 */
-    struct divided_sum *divided; /* of programs that sum gradients inside the micro-batch section */
+    double averaged; /* a rank divides by this before it rounds to fp16 */
 
     struct run_messages messages; /* of dgc, as the kernels have them */
 };

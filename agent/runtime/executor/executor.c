@@ -48,17 +48,15 @@ struct executor {
     int front_end;       /* launches of EXCHANGE before this one communicate */
     int started;         /* of the front: those before it have been put */
     int last_put;        /* of the section at work, or NONE */
-    struct kernel_held held;
-    int64_t *places; /* [vars] of `held` */
     struct executor_times times;
 };
 
 /* ---- preparing ------------------------------------------------------------------------------- */
 
-/* It looks at the gradients that this rank holds, which begin at the segment's start. */
-static bool looks_at_own(const struct program_op *op)
+static struct memory_place place_of(const struct memory_plan *plan, int var)
 {
-    return op->attributes.owned && !op_definition(op->kind)->is_communication;
+    return var == PROGRAM_NONE ? (struct memory_place){.segment = MEMORY_NOWHERE}
+                               : plan->places[var];
 }
 
 /* Another rank runs it: it reads a state that this one lacks. Or it follows the updates, and
@@ -67,9 +65,8 @@ static bool is_elsewhere(const struct memory_plan *plan, const struct program_op
 {
     if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)
         return true;
-    for (int i = 0; i < op->input_count && !looks_at_own(op); i++)
-        if (op->inputs[i] != PROGRAM_NONE &&
-            memory_plan_place(plan, op->section, op->inputs[i]).segment == MEMORY_NOWHERE)
+    for (int i = 0; i < op->input_count; i++)
+        if (op->inputs[i] != PROGRAM_NONE && plan->places[op->inputs[i]].segment == MEMORY_NOWHERE)
             return true;
     return false;
 }
@@ -95,15 +92,11 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
         return fleet_error_wrap(err, "%s", op_definition(op->kind)->name);
     executor->communications += communicates;
     for (int i = 0; i < OP_INPUTS_MAX; i++)
-        launch->in[i] = memory_plan_place(plan, op->section,
-                                          i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
+        launch->in[i] = place_of(plan, i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
-        launch->out[i] = memory_plan_place(plan, op->section,
-                                           i < op->output_count ? op->outputs[i] : PROGRAM_NONE);
+        launch->out[i] = place_of(plan, i < op->output_count ? op->outputs[i] : PROGRAM_NONE);
     if (op->attributes.space != OP_SPACE_NONE)
-        launch->in[0] = launch->out[0] = order_range(executor->program, plan, op);
-    if (looks_at_own(op))
-        launch->in[0] = (struct memory_place){MEMORY_GRADIENTS, 0};
+        launch->in[0] = launch->out[0] = order_range(op);
     return 0;
 }
 
@@ -149,23 +142,6 @@ static void find_order(struct executor *executor, const struct memory_plan *plan
     executor->front_end = at;
 }
 
-/* Where the sums of gradients lie; operators with `owned` ask. */
-static void find_held(struct executor *executor, const struct memory_plan *plan)
-{
-    const struct program *program = executor->program;
-
-    executor->places = calloc((size_t)program->var_count + 1, sizeof(*executor->places));
-    fleet_assert(executor->places != NULL);
-    for (int v = 0; v < program->var_count; v++) {
-        struct memory_place place = memory_plan_place(plan, PROGRAM_SECTION_CHECK, v);
-        executor->places[v] =
-            place.segment == MEMORY_GRADIENTS ? (int64_t)(place.offset / sizeof(float)) : -1;
-    }
-    executor->held =
-        (struct kernel_held){.count = (int64_t)(plan->bytes[MEMORY_GRADIENTS] / sizeof(float)),
-                             .places = executor->places};
-}
-
 int executor_new(const struct program *program, const struct memory_plan *plan,
                  struct backend *backend, struct executor **out, struct fleet_error *err)
 {
@@ -194,7 +170,6 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
     }
     executor->started = executor->first[PROGRAM_SECTION_EXCHANGE];
     find_order(executor, plan);
-    find_held(executor, plan);
     *out = executor;
     return 0;
 }
@@ -210,7 +185,6 @@ void executor_free(struct executor *executor)
     }
     backend_event_free(executor->backend, executor->joined);
     free(executor->launches);
-    free(executor->places);
     free(executor);
 }
 
@@ -245,8 +219,7 @@ static int launch_kernel(struct executor *executor, const struct launch *launch,
     struct kernel_call call = {.program = executor->program,
                                .op = launch->op,
                                .scratch = bases->segment[MEMORY_SCRATCH],
-                               .scalars = scalars,
-                               .held = &executor->held};
+                               .scalars = scalars};
 
     for (int i = 0; i < launch->op->input_count; i++)
         call.in[i] = address(bases, launch->in[i]);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_LAUNCH_H
+#define CLI_LAUNCH_H
+
+/*
+ * `fleetjob launch [OPTIONS] SCRIPT [ARGUMENTS…]`: the command line of Paddle's launcher and of
+ * torchrun, as a job on this machine. launch_job.c makes the job of the options; `fleetjob run`
+ * runs it.
+ */
+
+#include <stdbool.h>
+
+#include <cjson/cJSON.h>
+
+struct fleet_error;
+
+struct launch_options {
+    int nodes_min, nodes_max; /* 1, 1 */
+    int processes;            /* of each node; 0: one for each device, else 1 */
+    const char *devices;      /* "0,1"; NULL: none is named */
+    const char *job_id;       /* "default" */
+    const char *log_folder;   /* NULL: the output is printed */
+    bool log_overwrite;
+    int restarts_max;      /* 3 */
+    int elastic_timeout_s; /* 30 */
+    bool is_module, prints_job;
+    int first; /* argv[first] is the script */
+};
+
+/*
+ * Read the command line, then the variables that Paddle's launcher reads (they win over options).
+ * Options that a hub makes needless (--master, --rdzv-…) are accepted; a note says so on standard
+ * error. Returns the exit code, or -1 to continue.
+ */
+int launch_read(int argc, char **argv, struct launch_options *out);
+
+/* The FleetJob as JSON. */
+cJSON *launch_job(const struct launch_options *options, char **command);
+
+/* `fleetjob launch` */
+int cli_launch(int argc, char **argv);
+
+#endif
