@@ -45,7 +45,6 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
         return;
     squares = count > 0 ? n.scratch[t.first_block] : 0.0;
     n.norms[blockIdx.x] = (float)squares;
-    n.scratch[n.block_count + blockIdx.x] = squares;
 }
 
 __global__ void global_norm_kernel(const struct fleet_cuda_grad_norm n)
@@ -53,7 +52,7 @@ __global__ void global_norm_kernel(const struct fleet_cuda_grad_norm n)
     double total = 0;
 
     for (int i = 0; i < n.tensor_count; i++)
-        total += n.scratch[n.block_count + i];
+        total += (double)n.norms[i];
     n.norms[n.tensor_count] = (float)sqrt(total);
 }
 

@@ -81,6 +81,11 @@ static const char *pipeline_chunks(const struct fleetjob_spec *spec, const struc
     return only_explained(spec->strategy_options.pipeline_chunks > 1, s);
 }
 
+static const char *pipeline_layers(const struct fleetjob_spec *spec, const struct strategy *s)
+{
+    return only_explained(spec->strategy_options.pipeline_layers.count > 0, s);
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 static const char *deterministic(const struct fleetjob_spec *spec, const struct strategy *s)
@@ -161,6 +166,7 @@ static const struct {
     {"spec.strategyOptions.allReduceEnds", all_reduce_ends},
     {"spec.strategyOptions.pipelineSchedule", pipeline_schedule},
     {"spec.strategyOptions.pipelineChunks", pipeline_chunks},
+    {"spec.strategyOptions.pipelineLayers", pipeline_layers},
     {"spec.training.deterministic", deterministic},
     {"spec.training.optimizer.nesterov", nesterov},
     {"spec.training.optimizer.weightDecayOn", weight_decay_on},

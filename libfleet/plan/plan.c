@@ -301,6 +301,15 @@ static void check_schedule(const struct plan_request *request, const struct plan
                          "%s", err.text);
 }
 
+/* The field that a division which does not fit is blamed on. */
+static const char *division_path(const struct plan_request *request,
+                                 const struct plan_division *division)
+{
+    return division->layer_count > 0 ? "spec.strategyOptions.pipelineLayers"
+           : division->chunks > 1    ? "spec.strategyOptions.pipelineChunks"
+                                     : path_of(request);
+}
+
 static int divide(const struct plan_request *request, struct plan *plan,
                   struct fleet_errors *errors)
 {
@@ -309,12 +318,18 @@ static int divide(const struct plan_request *request, struct plan *plan,
                                      .model_ranks = degree[TOPOLOGY_MODEL],
                                      .shards = degree[TOPOLOGY_SHARDING],
                                      .greedy = plan->is_greedy};
+    const struct strategy_options *options = request->options;
     struct fleet_error err;
-    int rc =
-        plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
+    int rc;
 
+    if (options && division.stages > 1) {
+        division.chunks = (int)options->pipeline_chunks;
+        division.layers = options->pipeline_layers.items;
+        division.layer_count = options->pipeline_layers.count;
+    }
+    rc = plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
     if (rc < 0)
-        fleet_errors_add(errors, path_of(request), "%s", err.text);
+        fleet_errors_add(errors, division_path(request, &division), "%s", err.text);
     take_schedule(request, plan);
     check_schedule(request, plan, errors);
     return rc;

@@ -8,12 +8,12 @@
 #include "libfleet/plan/plan_parts.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"
+#include "libfleet/program/stages.h"
 #include "libfleet/strategy/partition.h"
 
 struct divider {
@@ -34,17 +34,6 @@ static void *zeroed(size_t count, size_t size)
     return memory;
 }
 
-static int64_t count_layers(const struct program *program)
-{
-    int layers = 0;
-
-    for (int i = 0; i < program->var_count; i++)
-        if (program->vars[i].role == PROGRAM_ROLE_PARAMETER && program->vars[i].layer >= layers)
-            layers = program->vars[i].layer + 1;
-    return layers;
-}
-
-/* [first, end) of stage s are the layers ⌊L·s/P⌋ … ⌊L·(s+1)/P⌋. */
 static int stage_of_layer(const struct plan_parts *parts, int64_t layer)
 {
     int stage = 0;
@@ -172,7 +161,7 @@ static void count_all(struct divider *d)
 }
 
 /* Space for all, and which layers a stage has. */
-static void make_stages(struct plan_parts *parts)
+static void make_stages(const struct stages *cut, struct plan_parts *parts)
 {
     size_t stages = (size_t)parts->division.stages, shards = (size_t)parts->division.shards;
 
@@ -180,9 +169,33 @@ static void make_stages(struct plan_parts *parts)
     parts->shard_elements = zeroed(stages * shards, sizeof(int64_t));
     parts->shard_tensors = zeroed(stages * shards, sizeof(int64_t));
     for (int s = 0; s < parts->division.stages; s++) {
-        parts->stages[s].first_layer = parts->layers * s / parts->division.stages;
-        parts->stages[s].end_layer = parts->layers * (s + 1) / parts->division.stages;
+        parts->stages[s].first_layer = cut->count > 0 && s > 0 ? cut->end_layers[s - 1] : 0;
+        parts->stages[s].end_layer = cut->count > 0 ? cut->end_layers[s] : parts->layers;
     }
+}
+
+/* Virtual stages are only checked: a stage is shown as one run of layers. */
+static int cut_layers(const struct program *program, const struct plan_division *division,
+                      struct stages *out, struct fleet_error *err)
+{
+    int chunks = division->chunks > 1 && division->stages > 1 ? division->chunks : 1;
+    int layers = stages_layers(program), all = division->stages * chunks;
+    int rc = 0;
+
+    if (division->stages == 1)
+        return 0;
+    if (chunks > 1 && all > layers && division->stages <= layers)
+        return fleet_error(err, -EINVAL,
+                           "%d chunks on each of %d pipeline stages are more than the %d layers of "
+                           "%s: at most %d",
+                           chunks, division->stages, layers, program->name,
+                           layers / division->stages);
+    if (division->layer_count > 0)
+        rc = stages_take(program, all, division->layers, division->layer_count, out, err);
+    if (rc < 0 || (division->layer_count > 0 && chunks == 1))
+        return rc;
+    stages_release(out);
+    return stages_cut(program, division->stages, out, err);
 }
 
 static void divide(struct divider *d)
@@ -209,17 +222,18 @@ int plan_parts_build(const struct program *program, const struct plan_division *
 {
     struct plan_parts parts = {.division = *division};
     struct divider d = {.program = program, .parts = &parts};
+    struct stages cut = {0};
 
     fleet_assert(division->stages >= 1 && division->model_ranks >= 1 && division->shards >= 1);
     if (program) {
-        parts.layers = count_layers(program);
-        if (division->stages > 1 && division->stages > parts.layers)
-            return fleet_error(err, -EINVAL,
-                               "%d pipeline stages are more than the %" PRId64
-                               " layers of %s: at most %" PRId64 " stages",
-                               division->stages, parts.layers, program->name, parts.layers);
+        int rc = cut_layers(program, division, &cut, err);
+
+        if (rc < 0)
+            return rc;
+        parts.layers = stages_layers(program);
     }
-    make_stages(&parts);
+    make_stages(&cut, &parts);
+    stages_release(&cut);
     if (program)
         divide(&d);
     *out = parts;

@@ -6,9 +6,9 @@
  * How a model is divided over ranks: layers into pipeline stages, matrices over the ranks of a
  * tensor-parallel group, whole parameters over the ranks of a sharding group.
  *
- *   stages   runs of layers of equal number. Operators before the first layer belong to the first
- *            stage, those after the last layer to the last. A parameter that both ends read (tied
- *            embeddings) lies on both.
+ *   stages   runs of layers, cut by cost or by hand (libfleet/program/stages.h). Operators before
+ *            the first layer belong to the first stage, those after the last layer to the last. A
+ *            parameter that both ends read (tied embeddings) lies on both.
  *   matrices tensors of two and more dimensions are divided evenly by tensor parallelism, vectors
  *            are held by every rank of the group
  *   shards   in program order (partition.h), each stage by itself
@@ -24,6 +24,9 @@ struct program;
 struct plan_division {
     int stages, model_ranks, shards; /* each >= 1 */
     bool greedy;                     /* shards by weight instead of in order */
+    int chunks;                      /* of layers on each stage; 0 counts as 1 */
+    const int64_t *layers;           /* [layer_count] of each virtual stage, borrowed; by hand */
+    size_t layer_count;              /* 0: by cost */
 };
 
 struct plan_stage {
@@ -45,7 +48,8 @@ struct plan_parts {
 
 /*
  * Divide the parameters of `program` (its forward part is read); NULL: no model is known, all sizes
- * are 0. -EINVAL: more stages than layers.
+ * are 0. -EINVAL: more stages, or more chunks on all stages, than layers; or numbers of layers by
+ * hand that do not fit.
  * Release *out.
  */
 int plan_parts_build(const struct program *program, const struct plan_division *division,

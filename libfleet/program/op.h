@@ -42,6 +42,10 @@
  *   JOIN_NORMS      computes the same for whole tensors, from the GRAD_NORM of each rank. If ranks
  *                   hold parts of a tensor, it adds their sums in the order of the ranks. If all
  *                   ranks hold the whole tensor, it takes the sum of rank 0.
+ *   SPREAD_NORMS    (a stage of a pipeline) moves the norm of each parameter to its number in the
+ *                   whole model. The others are 0, and so is that of a parameter that an earlier
+ *                   stage has, too.
+ *   TOTAL_NORM      copies sums of squares, and writes the root of their sum behind them.
  *   CHECK_FINITE    writes 1 if any element is inf or nan, else 0.
  *   DGC…            deep gradient compression (dgc.h). DGC_SELECT and DGC_GATHER run only in the
  *                   sparse phase, operators with phase dense only in the dense phase. DGC_SELECT

@@ -179,6 +179,10 @@ static void print_var(const struct program *program, const struct program_var *v
         fleet_strbuf_appendf(out, " flat=%" PRId64, var->flat_offset);
     if (var->layer >= 0)
         fleet_strbuf_appendf(out, " layer=%d", var->layer);
+    if (var->number)
+        fleet_strbuf_appendf(out, " number=%d", var->number);
+    if (var->is_copy)
+        fleet_strbuf_append(out, " copy");
     fleet_strbuf_append_char(out, '\n');
 }
 
@@ -186,7 +190,7 @@ static const char *part_name(const struct program_op *op)
 {
     if (op->section != PROGRAM_SECTION_MICRO_BATCH)
         return program_section_name(op->section);
-    return op->backward ? "backward" : "forward";
+    return op->weights ? "weights" : op->backward ? "backward" : "forward";
 }
 
 static void print_operands(const struct program *program, const int *operands, int count,
@@ -207,6 +211,8 @@ void print_operator(const struct program *program, const struct program_op *op,
     fleet_strbuf_append(out, " ;");
     if (op->layer >= 0)
         fleet_strbuf_appendf(out, " layer=%d", op->layer);
+    if (op->chunk > 0)
+        fleet_strbuf_appendf(out, " chunk=%d", op->chunk);
     for (const struct print_field *field = print_fields; field->name; field++)
         append_field(field, &op->attributes, out);
 }
@@ -223,6 +229,8 @@ void print_program(const struct program *program, struct fleet_strbuf *out)
                          program->loss == PROGRAM_NONE ? "-" : program->vars[program->loss].name);
     if (program->loss_scaling != PROGRAM_NONE)
         fleet_strbuf_appendf(out, " loss_scaling=%s", program->vars[program->loss_scaling].name);
+    if (program->whole_trained > 0)
+        fleet_strbuf_appendf(out, " whole_trained=%d", program->whole_trained);
     fleet_strbuf_append_char(out, '\n');
     for (int i = 0; i < program->var_count; i++)
         print_var(program, &program->vars[i], out);

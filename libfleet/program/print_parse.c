@@ -114,6 +114,12 @@ static int read_attribute(struct print_reader *r, struct program_op *op)
         op->layer = (int)number;
         return 0;
     }
+    if (strcmp(r->word, "chunk") == 0) {
+        if (print_reader_int(r, value, 0, INT32_MAX, &number) < 0)
+            return -EINVAL;
+        op->chunk = (int)number;
+        return 0;
+    }
     for (const struct print_field *field = print_fields; field->name; field++)
         if (strcmp(r->word, field->name) == 0)
             return read_field(r, field, value, &op->attributes);
@@ -154,16 +160,17 @@ static int find_kind(const char *name)
 /* r->word holds the first word of the line. */
 static int read_operator(struct print_reader *r)
 {
-    static const char *const parts[] = {"forward", "backward", "exchange", "check",
-                                        "update",  "average",  NULL};
+    static const char *const parts[] = {"forward", "backward", "weights", "exchange",
+                                        "check",   "update",   "average", NULL};
     struct program *p = r->program;
     struct program_op op = {.layer = -1};
     int part = print_reader_find(r->word, parts), kind, rc;
 
     if (part < 0)
         return print_reader_wrong(r, "a line cannot begin with %s", r->word);
-    op.section = part < 2 ? PROGRAM_SECTION_MICRO_BATCH : (enum program_section)(part - 1);
-    op.backward = part == 1;
+    op.section = part < 3 ? PROGRAM_SECTION_MICRO_BATCH : (enum program_section)(part - 2);
+    op.backward = part == 1 || part == 2;
+    op.weights = part == 2;
     if ((rc = print_reader_need(r, "operator")) < 0)
         return rc;
     if ((kind = find_kind(r->word)) < 0)
@@ -293,6 +300,11 @@ static int read_var_attribute(struct print_reader *r, struct program_var *var)
     } else if (strcmp(r->word, "layer") == 0) {
         rc = print_reader_int(r, value, 0, INT32_MAX, &number);
         var->layer = (int)number;
+    } else if (strcmp(r->word, "number") == 0) {
+        rc = print_reader_int(r, value, 0, PROGRAM_VARS_MAX, &number);
+        var->number = (int)number;
+    } else if (strcmp(r->word, "copy") == 0 && !*value) {
+        var->is_copy = true;
     } else {
         return print_reader_wrong(r, "attribute %s of a variable is not known", r->word);
     }
@@ -343,6 +355,8 @@ static int read_var(struct print_reader *r)
     added->flat_offset = var.flat_offset;
     added->layer = var.layer;
     added->slice = var.slice;
+    added->number = var.number;
+    added->is_copy = var.is_copy;
     return 0;
 }
 
@@ -374,6 +388,8 @@ static int read_head_attribute(struct print_reader *r)
         p->merge_average = number != 0;
     else if (strcmp(r->word, "state_count") == 0)
         p->state_count = (int)number;
+    else if (strcmp(r->word, "whole_trained") == 0)
+        p->whole_trained = (int)number;
     else
         return print_reader_wrong(r, "%s is not known", r->word);
     return 0;

@@ -96,10 +96,14 @@ struct program_slice {
     int64_t first[PROGRAM_SLICE_PARTS_MAX], count[PROGRAM_SLICE_PARTS_MAX]; /* ascending */
 };
 
-/* Ranks that share the tensors of a model, and the number of this one. */
+/* The ranks that share the tensors of a model, the stages of a pipeline, and which this one is. */
 struct program_cell {
     int model_ranks; /* 0 and 1: one rank has all of each tensor */
     int model_rank;
+    int stages; /* 0 and 1: one rank has all layers */
+    int stage;
+    int chunks;          /* of layers, on each stage; 0 counts as 1 */
+    bool splits_weights; /* a backward pass without the gradients of weights, then these alone */
 };
 
 struct program_var {
@@ -116,6 +120,9 @@ struct program_var {
     int64_t flat_offset;          /* elements, in its flat space; -1 before program_layout() */
     int layer;                    /* number of the block it belongs to, -1 outside any */
     struct program_slice slice;   /* PARAMETER */
+    /* PARAMETER of a stage of a pipeline (passes/pipeline.h). */
+    int number;   /* among the trained parameters of the whole model, by name */
+    bool is_copy; /* an earlier stage has it, too, and sums its gradient */
 };
 
 /*
@@ -139,6 +146,8 @@ struct program_op {
     enum op_kind kind;
     enum program_section section;
     bool backward;             /* MICRO_BATCH: belongs to the backward part */
+    bool weights;              /* backward: gradients of weights that run as a part of their own */
+    int chunk;                 /* MICRO_BATCH: of a stage's layers */
     int inputs[OP_INPUTS_MAX]; /* variable indices, PROGRAM_NONE where absent */
     int input_count;
     int outputs[OP_OUTPUTS_MAX];
@@ -166,6 +175,7 @@ struct program {
     int64_t flat_count;        /* elements of the flat spaces, gaps included; 0 before layout */
     int64_t buffer_count;      /* elements of the flat space of buffers */
     int state_count;           /* optimizer states a parameter has (adamw 2, momentum 1, sgd 0) */
+    int whole_trained; /* a stage of a pipeline: trained parameters of the whole model; else 0 */
 };
 
 /* An empty program of that name, which is copied; and back to nothing (fine on a zeroed struct). */

@@ -61,6 +61,17 @@ static const struct fleet_field options_fields[] = {
      .description = "pipeline: chunks of layers on each stage; more than 1 interleaves them, which "
                     "needs 1F1B, at least 3 stages, and a multiple of the stages, at least twice "
                     "them, as micro-batches. Only `fleetjob plan` reads it until pipelines run."},
+    {.name = "pipelineLayers",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_INT,
+     .flags = FLEET_INLINE | FLEET_MIN,
+     .offset = offsetof(struct strategy_options, pipeline_layers),
+     .min = 1,
+     .count_max = STRATEGY_ENDS_MAX,
+     .description = "pipeline: the number of layers of each stage, in order; with pipelineChunks "
+                    "that of each virtual stage, c·P + s for chunk c of stage s. Without it the "
+                    "layers are divided by the operations that they take. Only `fleetjob plan` "
+                    "reads it until pipelines run."},
     {.name = "allReduceEnds",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_INT,

@@ -50,6 +50,8 @@ struct strategy_options {
     enum strategy_partition partition;
     enum strategy_schedule pipeline_schedule;
     int64_t pipeline_chunks; /* of layers, on each stage */
+    struct strategy_ends
+        pipeline_layers; /* of each stage, with chunks of each chunk; none: by cost */
     /* The last gradient of each all-reduce, by the parameter's number from 0; numbers ascend. Those
      * beyond the parameters are passed over, and the last all-reduce takes what is left. None: by
      * size. */

@@ -52,6 +52,8 @@ static const struct {
     {"strategyOptions: {pipelineSchedule: zeroBubble, pipelineChunks: 2}", ADAMW,
      "spec.strategyOptions.pipelineSchedule: has no effect: pipeline is off\n"
      "spec.strategyOptions.pipelineChunks: has no effect: pipeline is off\n"},
+    {"strategyOptions: {pipelineLayers: [1, 1]}", ADAMW,
+     "spec.strategyOptions.pipelineLayers: has no effect: pipeline is off\n"},
     {"strategyOptions: {overflowAction: zeroGrad}", ADAMW,
      "spec.strategyOptions.overflowAction: has no effect: without amp and a loss scale no update "
      "overflows\n"},

@@ -60,7 +60,7 @@ static void read_case(const struct shape_case *c, struct program *out)
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct fleet_error err;
 
-    fleet_strbuf_append(&text, "program test flat_count=64\n");
+    fleet_strbuf_append(&text, "program test flat_count=64 whole_trained=2\n");
     write_vars(c->vars, &text);
     fleet_strbuf_appendf(&text, "%s %s\n",
                          strstr(c->op, "adam") || strstr(c->op, "sgd") ? "update" : "forward",
@@ -221,6 +221,8 @@ static const struct shape_case good[] = {
     {"y [3]", "receive -> y ; group=pipeline shift=-1", "y [3]"},
     {"p! [4] p@GRAD! [4] n [?]", "grad_norm p@GRAD -> n ;", "n [2]"},
     {"p! [4] a [4] n [?]", "join_norms a -> n ;", "n [2]"},
+    {"p! [4] own [2] n [?]", "spread_norms own -> n ;", "n [3]"},
+    {"x [3] n [?]", "total_norm x -> n ;", "n [3]"},
     {"p! [4] p@GRAD! [4] n [?]", "check_finite p@GRAD -> n ;", "n [1]"},
     {"p! [4] p@GRAD! [4]", "sgd p p@GRAD -> p ;", "p [4]"},
     {"p! [4] p@GRAD! [4] p@STATE0! [4] p@STATE1! [4] n [2]",
@@ -358,6 +360,8 @@ static const struct shape_case bad[] = {
     {"x [] y [?]", "reduce_scatter x -> y ; group=data ranks=2", "no dimension to divide"},
     {"x [3] y [3]", "send x -> ; group=pipeline", "shift is 0"},
     {"y [?]", "receive -> y ; group=pipeline shift=1", "output 0 (y) has no shape"},
+    {"p! [4] own [3] n [?]", "spread_norms own -> n ;",
+     "input 0 (own) has 3 elements, needs 2, and at most the 3 of the whole model"},
     {"p! [4] a [5] n [?]", "join_norms a -> n ;",
      "input 0 (a) has 5 elements, needs a multiple of 2"},
     {"p! [4] n [?]", "grad_norm p -> n ;", "must be the gradient at the start"},

@@ -567,7 +567,8 @@ static void test_tensor_parallel__divides_what_it_says(void **state)
         struct program program, read;
         int reduced = 0, v;
 
-        if (build_cell(&training, (struct knobs){0}, (struct program_cell){4, rank}, &program,
+        if (build_cell(&training, (struct knobs){0},
+                       (struct program_cell){.model_ranks = 4, .model_rank = rank}, &program,
                        &err) < 0)
             fail_msg("%s", err.text);
         print_program(&program, &text);
@@ -621,7 +622,8 @@ static void test_tensor_parallel__names_the_nearest_number_of_ranks(void **state
         assert_int_equal(model_check_ranks(&training, rows[i].ranks, &err), -EINVAL);
         assert_string_equal(err.text, rows[i].message);
         assert_int_equal(build_cell(&training, (struct knobs){0},
-                                    (struct program_cell){rows[i].ranks, 0}, &program, &err),
+                                    (struct program_cell){.model_ranks = rows[i].ranks}, &program,
+                                    &err),
                          -EINVAL);
         training_config_release(&training);
     }
@@ -649,9 +651,10 @@ static void test_tensor_parallel__refuses_norms_of_parts(void **state)
                              "\"microBatchSize\":2,\"steps\":8,\"optimizer\":%s}",
                              rows[i].optimizer);
         decode(text.text, &training);
-        assert_int_equal(
-            build_cell(&training, (struct knobs){0}, (struct program_cell){2, 1}, &program, &err),
-            -EINVAL);
+        assert_int_equal(build_cell(&training, (struct knobs){0},
+                                    (struct program_cell){.model_ranks = 2, .model_rank = 1},
+                                    &program, &err),
+                         -EINVAL);
         assert_non_null(strstr(err.text, rows[i].message));
         training_config_release(&training);
     }

@@ -349,6 +349,43 @@ int communication_run(const struct communication *c, struct backend *backend,
     return rc < 0 ? fail(&x) : 0;
 }
 
+static const struct program_var *operand_of(const struct program *program,
+                                            const struct program_op *op)
+{
+    return &program->vars[op->kind == OP_SEND ? op->inputs[0] : op->outputs[0]];
+}
+
+int communication_pass(const struct communication *c, struct backend *backend,
+                       const struct program *program, const struct communication_message *messages,
+                       struct comm_message *posts, int count, struct fleet_error *err)
+{
+    struct comm *comm = c->groups[OP_GROUP_PIPELINE];
+    int rc;
+
+    if (count == 0)
+        return 0;
+    fleet_assert(comm != NULL);
+    for (int i = 0; i < count; i++) {
+        const struct program_op *op = messages[i].op;
+        const struct program_var *var = operand_of(program, op);
+        bool is_receive = op->kind == OP_RECEIVE;
+
+        posts[i] = (struct comm_message){
+            .peer = comm->rank + op->attributes.shift,
+            .is_receive = is_receive,
+            .data = backend_map(backend, messages[i].data, program_var_bytes(var),
+                                is_receive ? BACKEND_WRITE : BACKEND_READ),
+            .count = elements_of(var),
+            .type = type_of(var->type)};
+    }
+    rc = comm_messages(comm, posts, count, c->deadline_ms(c->context), err);
+    for (int i = 0; i < count; i++)
+        backend_unmap(backend, messages[i].data,
+                      program_var_bytes(operand_of(program, messages[i].op)),
+                      posts[i].is_receive ? BACKEND_WRITE : BACKEND_READ, posts[i].data);
+    return rc < 0 ? fleet_error_wrap(err, "messages between stages") : 0;
+}
+
 size_t communication_workspace(const struct communication *c, const struct program *program)
 {
     size_t most = 0;

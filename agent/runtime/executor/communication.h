@@ -18,6 +18,7 @@
 #include "libfleet/plan/tree.h"
 
 struct comm;
+struct comm_message;
 struct fleet_error;
 
 /* The data of a rank for its communication. All of it is borrowed; the caller changes it only while
@@ -50,6 +51,16 @@ struct communication {
 
 /* Bytes of host memory that any one operator of `program` needs in this rank's groups. */
 size_t communication_workspace(const struct communication *c, const struct program *program);
+
+/* Post all messages between stages of a pipeline at once, and wait until all have arrived. `posts`
+ * is memory for as many comm_messages. Errors of comm_messages(). */
+struct communication_message {
+    const struct program_op *op; /* SEND or RECEIVE of operands */
+    void *data;                  /* its operand, in device memory */
+};
+int communication_pass(const struct communication *c, struct backend *backend,
+                       const struct program *program, const struct communication_message *messages,
+                       struct comm_message *posts, int count, struct fleet_error *err);
 
 /* Run `op`; what it does on the device goes into the queue of `backend`. `in` and `out` are its
  * operands in device memory; for a range both point to its first element in the segment of its

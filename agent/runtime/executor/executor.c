@@ -44,10 +44,13 @@ struct executor {
     int first[PROGRAM_SECTION_COUNT + 1]; /* launches of section s: [first[s], first[s + 1]) */
     int communications;                   /* how many of them communicate */
     const struct communication *bound;
-    struct queue *queue; /* NULL: communication runs where it stands */
-    int front_end;       /* launches of EXCHANGE before this one communicate */
-    int started;         /* of the front: those before it have been put */
-    int last_put;        /* of the section at work, or NONE */
+    struct queue *queue;                    /* NULL: communication runs where it stands */
+    int front_end;                          /* launches of EXCHANGE before this one communicate */
+    int started;                            /* of the front: those before it have been put */
+    int last_put;                           /* of the section at work, or NONE */
+    struct communication_message *messages; /* [message_count] of one exchange between stages */
+    struct comm_message *posts;             /* [message_count] */
+    int message_count;
     struct executor_times times;
 };
 
@@ -61,6 +64,13 @@ static struct memory_place place_of(const struct memory_plan *plan, int var)
 
 /* Another rank runs it: it reads a state that this one lacks. Or it follows the updates, and
  * the trainer runs it (agent/runtime/share.h). */
+/* A message between stages of a pipeline. */
+static bool is_message(const struct program_op *op)
+{
+    return (op->kind == OP_SEND || op->kind == OP_RECEIVE) &&
+           op->section == PROGRAM_SECTION_MICRO_BATCH && op->attributes.group == OP_GROUP_PIPELINE;
+}
+
 static bool is_elsewhere(const struct memory_plan *plan, const struct program_op *op)
 {
     if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)
@@ -91,6 +101,7 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
     if (rc < 0)
         return fleet_error_wrap(err, "%s", op_definition(op->kind)->name);
     executor->communications += communicates;
+    executor->message_count += is_message(op);
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         launch->in[i] = place_of(plan, i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
@@ -108,7 +119,7 @@ static int find_wait(const struct executor *executor, const struct memory_plan *
     if (!launches[at].kernel)
         return NONE; /* the queue keeps the order */
     for (int i = at - 1; i >= executor->first[launches[at].op->section]; i--)
-        if (!launches[i].kernel &&
+        if (!launches[i].kernel && !is_message(launches[i].op) &&
             order_conflict(executor->program, plan, launches[i].op, launches[at].op))
             return i;
     return NONE;
@@ -169,6 +180,9 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
         return rc;
     }
     executor->started = executor->first[PROGRAM_SECTION_EXCHANGE];
+    executor->messages = calloc((size_t)executor->message_count + 1, sizeof(*executor->messages));
+    executor->posts = calloc((size_t)executor->message_count + 1, sizeof(*executor->posts));
+    fleet_assert(executor->messages != NULL && executor->posts != NULL);
     find_order(executor, plan);
     *out = executor;
     return 0;
@@ -184,6 +198,8 @@ void executor_free(struct executor *executor)
         backend_event_free(executor->backend, executor->launches[i].after);
     }
     backend_event_free(executor->backend, executor->joined);
+    free(executor->messages);
+    free(executor->posts);
     free(executor->launches);
     free(executor);
 }
@@ -438,6 +454,94 @@ int executor_run(struct executor *executor, enum program_section section,
         rc = backend_finish(executor->backend, err);
     return rc;
 }
+
+/* ---- stages of a pipeline -------------------------------------------------------------------- */
+
+static bool is_in_part(const struct program_op *op, const struct executor_part *part)
+{
+    return op->section == PROGRAM_SECTION_MICRO_BATCH && op->backward == part->backward &&
+           op->weights == part->weights && op->chunk == part->chunk;
+}
+
+int executor_run_part(struct executor *executor, const struct executor_part *part,
+                      const struct executor_bases *bases, const struct run_scalars *scalars,
+                      const atomic_bool *stop, struct fleet_error *err)
+{
+    const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
+    int rc = 0;
+
+    for (int i = first[0]; i < first[1] && rc == 0; i++) {
+        const struct program_op *op = executor->launches[i].op;
+
+        if (is_in_part(op, part) && !is_message(op) &&
+            !(scalars->evaluation && op->attributes.training))
+            rc = launch_one(executor, i, bases, scalars, stop, err);
+    }
+    if (rc < 0) {
+        executor_cancel(executor);
+        return rc;
+    }
+    return executor->last_put != NONE ? await_all(executor, err) : 0;
+}
+
+/* The operators of one group of messages, behind the first `count` of the list. */
+static int list_messages(struct executor *executor, const struct executor_messages *group,
+                         int count)
+{
+    const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
+
+    for (int i = first[0]; i < first[1]; i++) {
+        const struct launch *launch = &executor->launches[i];
+        bool is_receive = launch->op->kind == OP_RECEIVE;
+
+        if (!is_message(launch->op) || !is_in_part(launch->op, &group->part) ||
+            is_receive != group->is_receive)
+            continue;
+        fleet_assert(count < executor->message_count);
+        executor->messages[count++] = (struct communication_message){
+            launch->op, address(&group->bases, is_receive ? launch->out[0] : launch->in[0])};
+    }
+    return count;
+}
+
+/* An item of the queue. */
+struct posted {
+    struct executor *executor;
+    int count;
+};
+
+static int post(void *context, struct fleet_error *err)
+{
+    const struct posted *posted = context;
+    struct executor *executor = posted->executor;
+
+    return communication_pass(executor->bound, executor->second, executor->program,
+                              executor->messages, executor->posts, posted->count, err);
+}
+
+int executor_pass_messages(struct executor *executor, const struct executor_messages *messages,
+                           int count, struct fleet_error *err)
+{
+    struct posted posted = {.executor = executor};
+    double started_ms = fleet_monotonic_ms();
+    int rc = backend_finish(executor->backend, err);
+
+    for (int i = 0; i < count; i++)
+        posted.count = list_messages(executor, &messages[i], posted.count);
+    fleet_assert(executor->bound != NULL);
+    if (rc == 0 && executor->queue) {
+        (void)queue_put(executor->queue, post, &posted);
+        rc = queue_finish(executor->queue, err);
+    } else if (rc == 0) {
+        rc = post(&posted, err);
+    }
+    executor->times.waited_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
+    if (rc < 0 && executor->bound->world)
+        comm_abort(executor->bound->world);
+    return rc;
+}
+
+/* ---- the last micro-batch of an update ------------------------------------------------------- */
 
 int executor_run_last(struct executor *executor, const struct executor_bases *bases,
                       const struct executor_bases *exchange_bases,

@@ -76,6 +76,29 @@ int executor_run_last(struct executor *executor, const struct executor_bases *ba
                       const struct run_scalars *scalars, const atomic_bool *stop,
                       struct fleet_error *err);
 
+/*
+ * Run one part of the micro-batch section, of a program that is a stage of a pipeline
+ * (libfleet/program/passes/pipeline.h), without the messages between stages. Otherwise as
+ * executor_run().
+ */
+struct executor_part {
+    bool backward, weights;
+    int chunk;
+};
+int executor_run_part(struct executor *executor, const struct executor_part *part,
+                      const struct executor_bases *bases, const struct run_scalars *scalars,
+                      const atomic_bool *stop, struct fleet_error *err);
+
+/* Send what parts have made for other stages, and receive what parts will read: all at once. It
+ * waits until all have arrived. Errors as comm_messages(). Its time is that of waits. */
+struct executor_messages {
+    struct executor_part part;
+    bool is_receive;
+    struct executor_bases bases;
+};
+int executor_pass_messages(struct executor *executor, const struct executor_messages *messages,
+                           int count, struct fleet_error *err);
+
 /* Give up the operators that executor_run_last() has started: abort the communicators and wait.
  * Does nothing if nothing is in flight. */
 void executor_cancel(struct executor *executor);

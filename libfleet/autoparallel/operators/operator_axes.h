@@ -41,7 +41,9 @@
  * batch_norm_grad_sums,
  * grad_norm, check_finite
  * batch_norm_sums,        none: a pass adds them for ranks that are placed already
- * batch_norm_grad_sums, join_norms
+ * batch_norm_grad_sums,
+ * join_norms, spread_norms,
+ * total_norm
  *
  * Packed dimensions: qkv has all heads of q, then those of k, then those of v in its last
  * dimension; so has what concat gives and split takes. A part of such a dimension is the part of

@@ -60,6 +60,36 @@ static int join_norms_infer(struct program *program, const struct program_op *op
     return operand_give(program, op, 0, OPERAND_FP32, 1, &norms, err);
 }
 
+static int spread_norms_infer(struct program *program, const struct program_op *op,
+                              struct fleet_error *err)
+{
+    const struct program_var *own = operand_in(program, op, 0);
+    int64_t norms = count_norms(program), whole = program->whole_trained + 1;
+
+    if (operand_need_ndim(program, op, 0, 1, 1, err) < 0 ||
+        operand_need_type(program, op, 0, OPERAND_FP32, err) < 0)
+        return -EINVAL;
+    if (own->shape[0] != norms || whole < norms)
+        return fleet_error(err, -EINVAL,
+                           "input 0 (%s) has %" PRId64 " elements, needs %" PRId64
+                           ", and at most the %" PRId64 " of the whole model",
+                           own->name, own->shape[0], norms, whole);
+    return operand_give(program, op, 0, OPERAND_FP32, 1, &whole, err);
+}
+
+static int total_norm_infer(struct program *program, const struct program_op *op,
+                            struct fleet_error *err)
+{
+    const struct program_var *x = operand_in(program, op, 0);
+    int64_t count;
+
+    if (operand_need_ndim(program, op, 0, 1, 1, err) < 0 ||
+        operand_need_type(program, op, 0, OPERAND_FP32, err) < 0)
+        return -EINVAL;
+    count = x->shape[0];
+    return operand_give(program, op, 0, OPERAND_FP32, 1, &count, err);
+}
+
 static int check_finite_infer(struct program *program, const struct program_op *op,
                               struct fleet_error *err)
 {
@@ -112,6 +142,26 @@ const struct op_definition join_norms_definition = {
     .output_min = 1,
     .output_max = 1,
     .infer = join_norms_infer,
+    .cost = join_norms_cost,
+};
+
+const struct op_definition spread_norms_definition = {
+    .name = "spread_norms",
+    .input_min = 1,
+    .input_max = 1,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = spread_norms_infer,
+    .cost = join_norms_cost,
+};
+
+const struct op_definition total_norm_definition = {
+    .name = "total_norm",
+    .input_min = 1,
+    .input_max = 1,
+    .output_min = 1,
+    .output_max = 1,
+    .infer = total_norm_infer,
     .cost = join_norms_cost,
 };
 

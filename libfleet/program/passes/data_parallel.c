@@ -27,7 +27,7 @@ static int list_parameters(const struct program *program, int *params,
 
     for (int i = 0; i < program->var_count; i++) {
         const struct program_var *var = &program->vars[i];
-        if (var->role != PROGRAM_ROLE_PARAMETER)
+        if (var->role != PROGRAM_ROLE_PARAMETER || var->is_copy) /* an earlier stage sums it */
             continue;
         params[count] = i;
         gradients[count++] =

@@ -43,10 +43,14 @@ static int check_one(const struct program *program, int var, const struct strate
 
 static void insert_copy(struct program *program, int at, int from, int to, bool backward)
 {
+    const struct program_op *before = &program->ops[at > 0 ? at - 1 : 0]; /* of the same part */
+
     (void)program_insert_op(program, at,
                             &(struct program_op){.kind = OP_MEMCPY,
                                                  .section = PROGRAM_SECTION_MICRO_BATCH,
                                                  .backward = backward,
+                                                 .chunk = before->chunk,
+                                                 .weights = backward && before->weights,
                                                  .inputs = {from},
                                                  .input_count = 1,
                                                  .outputs = {to},

@@ -142,6 +142,24 @@ static void join_checks(struct program *program, int ranks, int norms, int flag)
     add_join(program, OP_ALL_REDUCE, flag, flag, &greatest);
 }
 
+/* The stages of a pipeline check gradients of different parameters. Each spreads its norms over
+ * those of the whole model, in which the others have zeros: the sum over the stages is exact. */
+static int join_stages(struct program *program, int norms, int flag)
+{
+    struct op_attributes sum = {.group = OP_GROUP_PIPELINE};
+    struct op_attributes greatest = {.group = OP_GROUP_PIPELINE, .reduction = OP_REDUCTION_MAX};
+    int64_t count = program->whole_trained + 1;
+    int spread =
+        program_add_var(program, "norms.spread", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &count);
+    int whole = program_add_var(program, "norms", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &count);
+
+    add_join(program, OP_SPREAD_NORMS, norms, spread, &(struct op_attributes){0});
+    add_join(program, OP_ALL_REDUCE, spread, spread, &sum);
+    add_join(program, OP_TOTAL_NORM, spread, whole, &(struct op_attributes){0});
+    add_join(program, OP_ALL_REDUCE, flag, flag, &greatest);
+    return whole;
+}
+
 static void add_update(struct program *program, const struct pass_context *context, int param,
                        int number, int norms)
 {
@@ -180,16 +198,20 @@ int optimizer_apply(struct program *program, const struct pass_context *context,
 {
     const struct training_optimizer *o = &context->training->optimizer;
     int *order, count = program_parameters(program, true, &order), first, norms, flag;
+    bool is_stage = program->whole_trained > 0;
 
     (void)err;
     fleet_assert(count > 0 && (size_t)o->name < FLEET_COUNT(kinds));
     first = first_gradient(program, order, count);
-    norms = add_check(program, OP_GRAD_NORM, "norms", count + 1, first);
+    norms = add_check(program, OP_GRAD_NORM, is_stage ? "norms.stage" : "norms", count + 1, first);
     flag = add_check(program, OP_CHECK_FINITE, "found_inf", 1, first);
     if (context->cell.model_ranks > 1)
         join_checks(program, context->cell.model_ranks, norms, flag);
+    if (is_stage)
+        norms = join_stages(program, norms, flag);
     for (int i = 0; i < count; i++)
-        add_update(program, context, order[i], i, norms);
+        add_update(program, context, order[i], is_stage ? program->vars[order[i]].number : i,
+                   norms);
     program->state_count = kinds[o->name].states;
     program_layout(program);
     free(order);

@@ -130,11 +130,28 @@ static void add_between(struct recompute *r, int a, int b)
     r->segments[r->segment_count++] = (struct segment){first, last + 1};
 }
 
+/* A segment ends where the next chunk of a pipeline's stage begins. */
+static void split_at_chunks(struct recompute *r)
+{
+    const struct program_op *ops = r->program->ops;
+
+    for (int i = 0; i < r->segment_count; i++)
+        for (int at = r->segments[i].first + 1; at < r->segments[i].end; at++) {
+            if (ops[at].chunk == ops[at - 1].chunk)
+                continue;
+            memmove(&r->segments[i + 1], &r->segments[i],
+                    (size_t)(r->segment_count - i) * sizeof(*r->segments));
+            r->segments[i].end = r->segments[i + 1].first = at;
+            r->segment_count++;
+            break;
+        }
+}
+
 static void find_segments(struct recompute *r)
 {
     int count = r->checkpoint_count;
 
-    r->segments = calloc((size_t)count + 1, sizeof(*r->segments));
+    r->segments = calloc((size_t)count + 1 + (size_t)r->forward_count, sizeof(*r->segments));
     fleet_assert(r->segments);
     if (count == 1 && r->last_write[r->checkpoints[0]] > 0) /* rule 3 */
         r->segments[r->segment_count++] = (struct segment){0, r->last_write[r->checkpoints[0]] + 1};
@@ -145,6 +162,7 @@ static void find_segments(struct recompute *r)
         r->segments[0] = (struct segment){0, r->segments[1].first};
         r->segment_count++;
     }
+    split_at_chunks(r);
 }
 
 /* Number of the segment that operator `at` lies in, -1 for none. */
@@ -166,12 +184,15 @@ static void find_held(struct recompute *r)
                      p->vars[i].role != PROGRAM_ROLE_ACTIVATION;
     for (int i = 0; i < r->checkpoint_count; i++)
         r->held[r->checkpoints[i]] = true;
-    for (int i = 0; i < r->forward_count; i++)
+    for (int i = 0; i < r->forward_count; i++) {
+        if (p->ops[i].kind == OP_RECEIVE)
+            r->held[p->ops[i].outputs[0]] = true;
         for (int j = 0; j < p->ops[i].input_count; j++) {
             int var = p->ops[i].inputs[j];
             if (var != PROGRAM_NONE && segment_of(r, i) != segment_of(r, r->last_write[var]))
                 r->held[var] = true;
         }
+    }
 }
 
 /* ---- repeating ------------------------------------------------------------------------------- */
@@ -380,12 +401,35 @@ static int refuse_names(const struct recompute *r, const struct strategy_strings
 static int find_named(const struct recompute *r, const struct strategy_strings *names, int *out,
                       struct fleet_error *err)
 {
+    bool is_stage = r->program->whole_trained > 0;
+    int count = 0;
+
     for (size_t i = 0; i < names->count; i++) {
-        if (!is_tensor(r->program, names->items[i]))
+        bool is_here = is_tensor(r->program, names->items[i]);
+
+        if (!is_here && !is_stage)
             return refuse_names(r, names, err);
-        out[i] = program_find_var(r->program, names->items[i]);
+        if (is_here)
+            out[count++] = program_find_var(r->program, names->items[i]);
     }
-    return (int)names->count;
+    return count;
+}
+
+int recompute_check(const struct program *program, const struct pass_context *context,
+                    struct fleet_error *err)
+{
+    const struct strategy_strings *names = &context->strategy->recompute_configs.checkpoints;
+    struct recompute r = {.program = (struct program *)(uintptr_t)program};
+    int rc = 0;
+
+    if (!recompute_wanted(context))
+        return 0;
+    while (r.forward_count < program->op_count && !program->ops[r.forward_count].backward)
+        r.forward_count++;
+    for (size_t i = 0; i < names->count && rc == 0; i++)
+        if (!is_tensor(program, names->items[i]))
+            rc = refuse_names(&r, names, err);
+    return rc;
 }
 
 /* Blocks fall into about √blocks segments; what follows the last checkpoint is kept. */

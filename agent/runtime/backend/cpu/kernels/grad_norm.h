@@ -5,7 +5,7 @@
 /*
  * Norms of the complete gradient, and whether it is finite. Squares are summed in double on sixteen
  * lanes, in blocks of 4096 elements of one tensor. The summation tree adds a tensor's blocks.
- * Tensors are added in byte order of their parameters' names.
+ * The fp32 norms of tensors are added in byte order of their parameters' names.
  */
 
 #include <stdatomic.h>
@@ -107,9 +107,49 @@ static int grad_norm_kernel(struct backend *backend, const struct kernel_call *c
                                  program_var_elements(var), (float)call->scalars->gradient_scale,
                                  call->scratch);
         norms[i] = (float)squares;
-        total += squares;
+        total += (double)norms[i]; /* rounded, as stages of a pipeline send it */
     }
     norms[count - 1] = (float)sqrt(total);
+    return 0;
+}
+
+static int spread_norms_kernel(struct backend *backend, const struct kernel_call *call,
+                               struct fleet_error *err)
+{
+    int64_t count = program_var_elements(kernel_out(call, 0));
+    const struct program_var *var = NULL;
+    const float *own = call->in[0];
+    float *whole = call->out[0];
+
+    (void)backend;
+    memset(whole, 0, (size_t)count * sizeof(*whole));
+    for (int64_t i = 0; (var = next_gradient(call->program, var)); i++) {
+        const struct program_var *parameter = &call->program->vars[var->of];
+
+        if (parameter->number + 1 >= count)
+            return fleet_error(err, -EINVAL, "parameter %d of %lld", parameter->number,
+                               (long long)count - 1);
+        if (!parameter->is_copy)
+            whole[parameter->number] = own[i];
+    }
+    return 0;
+}
+
+static int total_norm_kernel(struct backend *backend, const struct kernel_call *call,
+                             struct fleet_error *err)
+{
+    int64_t count = program_var_elements(kernel_out(call, 0));
+    const float *x = call->in[0];
+    float *y = call->out[0];
+    double total = 0;
+
+    (void)backend;
+    (void)err;
+    for (int64_t i = 0; i + 1 < count; i++) {
+        y[i] = x[i];
+        total += (double)x[i];
+    }
+    y[count - 1] = (float)sqrt(total);
     return 0;
 }
 
@@ -133,7 +173,7 @@ static int join_norms_kernel(struct backend *backend, const struct kernel_call *
         for (int64_t r = 0; r < (is_divided ? ranks : 1); r++)
             squares += (double)all[r * count + i];
         norms[i] = (float)squares;
-        total += squares;
+        total += (double)norms[i];
     }
     norms[count - 1] = (float)sqrt(total);
     return 0;
