@@ -258,8 +258,9 @@ int instance_check(const struct data_format *format, const struct instance *inst
                    struct fleet_error *err)
 {
     const uint8_t *at = instance->bytes, *end = at + instance->size;
-    bool fits = step(&at, end, 1) && step(&at, end, 1);
+    bool fits = step(&at, end, 1); /* the id */
 
+    fits = fits && step(&at, end, 1); /* the content */
     for (int i = 0; fits && i < format->slot_count; i++)
         fits = step(&at, end, slot_value_size(&format->slots[i]));
     if (!fits || at != end)

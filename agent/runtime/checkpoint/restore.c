@@ -13,6 +13,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
+#include "libfleet/base/limits.h"
 #include "libfleet/checkpoint/safetensors.h"
 #include "libfleet/training/training.h"
 
@@ -149,11 +150,18 @@ int checkpoint_load_folder(const char *folder, const struct manifest *manifest, 
 
 int checkpoint_private_ranks(const struct manifest *manifest)
 {
-    int rank, ranks;
+    static const char before[] = "-of-";
+    char name[64];
 
-    for (size_t i = 0; i < manifest->file_count; i++)
-        if (sscanf(manifest->files[i].name, PRIVATE_NAME, &rank, &ranks) == 2 && ranks > 0)
-            return ranks;
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const char *found = manifest->files[i].name, *of = strstr(found, before);
+        long ranks = of ? strtol(of + strlen(before), NULL, 10) : 0;
+        if (ranks < 1 || ranks > FLEET_WORLD_MAX)
+            continue;
+        (void)snprintf(name, sizeof(name), PRIVATE_NAME, 1, (int)ranks);
+        if (strcmp(found, name) == 0) /* the first rank has a file in each such checkpoint */
+            return (int)ranks;
+    }
     return 0;
 }
 
