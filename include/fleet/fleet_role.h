@@ -82,6 +82,17 @@ const char *const *fleet_role_server_endpoints(const struct fleet_role *role, in
 int fleet_util_file_shard(const struct fleet_role *role, int files, int *first, int *count,
                           struct fleet_error *err);
 
+/*
+ * Small exchanges of UtilBase between all workers, which have called fleet_env_init(). mode: "sum",
+ * "min" or "max". comm_world: "worker"; "server" and "all" are -ENOTSUP, because there are no
+ * servers yet. -EINVAL: another word. Else the errors of fleet_all_reduce() and its like.
+ */
+int fleet_util_all_reduce(const struct fleet_tensor *tensor, const char *mode,
+                          const char *comm_world, struct fleet_error *err);
+int fleet_util_all_gather(const struct fleet_tensor *out, const struct fleet_tensor *in,
+                          const char *comm_world, struct fleet_error *err);
+int fleet_util_barrier(const char *comm_world, struct fleet_error *err);
+
 /* Print the line on one worker only. */
 void fleet_util_print_on_rank(const struct fleet_role *role, const char *message, int rank);
 

@@ -7,6 +7,8 @@
  */
 #include <errno.h>
 
+#include "include/fleet/fleet_cpu.h"
+#include "include/fleet/fleet_role.h"
 #include "tests/integration/library_processes.h"
 
 #define WORLD 3
@@ -136,6 +138,48 @@ static void any_length(void)
     CHECK(fleet_all_to_all_v(&receive, out_rows, &send, in_rows, NULL, NULL, &err) == -EINVAL);
 }
 
+static void helpers(void)
+{
+    int32_t a = rank + 1, all[3] = {0};
+    struct fleet_tensor t = of(&a, 1), out = of(all, 3);
+
+    CHECK(fleet_util_barrier("worker", &err) == FLEET_NOT_INITIALIZED);
+    CHECK(fleet_env_init(&err) == 0);
+    CHECK(fleet_util_all_gather(&out, &t, "worker", &err) == 0 && all[2] == 3);
+    CHECK(fleet_util_all_reduce(&t, "max", "worker", &err) == 0 && a == 3);
+    CHECK(fleet_util_all_reduce(&t, "sum", "worker", &err) == 0 && a == 9);
+    CHECK(fleet_util_barrier("worker", &err) == 0);
+    CHECK(fleet_util_barrier("server", &err) == -ENOTSUP);
+    CHECK(fleet_util_all_reduce(&t, "avg", "worker", &err) == -EINVAL &&
+          strstr(err.text, "\"avg\""));
+    CHECK(fleet_util_all_gather(&out, &t, "workers", &err) == -EINVAL);
+}
+
+static void host_world(void)
+{
+    CHECK(fleet_cpu_barrier(&err) == FLEET_NOT_INITIALIZED);
+    CHECK(fleet_cpu_env_init(0, 1, master, &err) == -EINVAL);
+    CHECK(fleet_cpu_env_init(WORLD, WORLD, master, &err) == -EINVAL);
+    CHECK(fleet_cpu_env_init(rank, WORLD, "nowhere", &err) == -EINVAL);
+    CHECK(fleet_cpu_env_init(rank, WORLD, master, &err) == 0);
+    CHECK(fleet_cpu_env_init(rank, WORLD, master, &err) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(fleet_cpu_barrier(&err) == 0);
+    CHECK(!fleet_is_initialized());
+    fleet_cpu_env_release();
+    fleet_cpu_env_release();
+}
+
+/* Rank 2 does not come. */
+static void host_world_without_one(void)
+{
+    if (rank == 2)
+        return;
+    set_number("PADDLE_PG_TIMEOUT", rank == 0 ? 300 : 1000);
+    CHECK(fleet_cpu_env_init(rank, WORLD, master, &err) < 0);
+    CHECK(rank != 0 || (err.code == -ETIMEDOUT && strstr(err.text, "did not come in time")));
+}
+
 /* Rank 0 expects a row more of rank 1 and one less of rank 2. */
 static void other_lengths(void)
 {
@@ -211,6 +255,24 @@ static void test_distributed__parts_of_other_lengths_than_expected(void **state)
 {
     (void)state;
     run_processes(WORLD, other_lengths, -1);
+}
+
+static void test_distributed__helpers_of_utilbase(void **state)
+{
+    (void)state;
+    run_processes(WORLD, helpers, -1);
+}
+
+static void test_distributed__a_world_of_the_host_by_one_address(void **state)
+{
+    (void)state;
+    run_processes(WORLD, host_world, -1);
+}
+
+static void test_distributed__a_world_of_the_host_names_who_is_missing(void **state)
+{
+    (void)state;
+    run_processes(WORLD, host_world_without_one, -1);
 }
 
 static void test_distributed__a_group_and_a_rank_outside(void **state)
@@ -363,6 +425,9 @@ int main(void)
         cmocka_unit_test(test_distributed__bytes),
         cmocka_unit_test(test_distributed__parts_of_any_length),
         cmocka_unit_test(test_distributed__parts_of_other_lengths_than_expected),
+        cmocka_unit_test(test_distributed__helpers_of_utilbase),
+        cmocka_unit_test(test_distributed__a_world_of_the_host_by_one_address),
+        cmocka_unit_test(test_distributed__a_world_of_the_host_names_who_is_missing),
         cmocka_unit_test(test_distributed__a_group_and_a_rank_outside),
         cmocka_unit_test(test_distributed__wrong_arguments),
         cmocka_unit_test(test_distributed__another_order_on_another_rank),
