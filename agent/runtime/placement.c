@@ -64,6 +64,7 @@ int placement_plan(struct trainer *trainer, int world, struct fleet_error *err)
     int rc;
 
     request.has_buddies = trainer->job.has_buddies;
+    request.keeps_settings = true;
     rc = plan_build(&request, &plan, &errors);
     if (rc < 0)
         (void)fleet_errors_result(&errors, err);

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/evaluate.h"
 #include "agent/runtime/origin.h"
 #include "agent/runtime/reshard.h"
@@ -250,6 +251,8 @@ static bool may_divide(const struct trainer *trainer)
 {
     const struct strategy *asked = &trainer->job.strategy.strategy;
 
+    if (average_is_on(trainer)) /* ranks whose parameters differ share nothing */
+        return false;
     return asked->sharding || asked->hybrid_configs.sharding_degree > 1 || select_is_auto(asked);
 }
 

@@ -136,7 +136,8 @@ static struct select_options select_options_of(const struct plan_request *reques
 {
     struct select_options options = {.policy = request->policy,
                                      .world_size = world,
-                                     .any_world = request->world == PLAN_ANY_WORLD,
+                                     .any_world = request->world == PLAN_ANY_WORLD ||
+                                                  request->keeps_settings,
                                      .unread = request->unread};
 
     if (request->training) {

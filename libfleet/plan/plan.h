@@ -63,9 +63,12 @@ struct plan_request {
     const struct fleet_errors *unread; /* values that could not be read (select.h); NULL: none */
     enum strategy_policy policy;
     const struct strategy_options *options; /* NULL: the defaults */
-    int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
-    int threads;       /* compute threads of a rank; 0: not known, counted as one */
-    bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
+    int world;        /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
+    int threads;      /* compute threads of a rank; 0: not known, counted as one */
+    bool has_buddies; /* runPolicy.elastic.replicas: a second holder for what one would hold */
+    /* A trainer, whose number of ranks changes: settings stay on that only more ranks need, so that
+     * the state is the same for any number. */
+    bool keeps_settings;
     bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
     bool is_draft;     /* without a digest, and nothing is said of idle knobs: for a search */

@@ -399,6 +399,42 @@ static void test_equality__kills_cost_local_sgd_and_dgc_no_step(void **state)
                                      .is_lossy = true});
 }
 
+/* Kills, one after the other, until the survivors lose the peer inside `place`, as their logs say.
+ * Each update averages, or exchanges residuals. A rank that dies in an average has voted. */
+static void kill_inside(const char *strategy, const char *place)
+{
+    bool is_hit = false;
+
+    for (unsigned int seed = 1; seed <= 40 && !is_hit; seed++) {
+        struct kills kills = {.seed = seed, .remaining = 4, .next_at = 4, .victims = 1};
+        int steps = steps_to_kill();
+        struct job_run run;
+        struct job job;
+        const char *arguments[] = {"--workers", "3", "--verbose", NULL, NULL};
+        job_write(&job, steps, 8, 2, strategy, "");
+        arguments[3] = job.path;
+        job_run(arguments, LIMIT_S, kill_some, &kills, &run);
+        expect_success(&run, steps);
+        expect_learnt(&run);
+        for (const char *at = run.errors; (at = strstr(at, "Lost a peer")) && !is_hit; at++)
+            is_hit = strcspn(at, "\n") > 0 && strstr(at, place) &&
+                     strstr(at, place) < at + strcspn(at, "\n");
+        job_run_release(&run);
+        job_remove(&job);
+    }
+    if (!is_hit)
+        fail_msg("no rank died inside: %s", place);
+}
+
+static void test_equality__a_rank_dies_inside_an_average_and_a_sparse_exchange(void **state)
+{
+    (void)state;
+    kill_inside("  strategy: {localsgd: true, localsgd_configs: {k_steps: 1}}\n",
+                "average the parameters");
+    kill_inside("  strategy: {dgc: true, dgc_configs: {rampup_begin_step: 1, sparsity: [0.5]}}\n",
+                "sum the gradients");
+}
+
 static void test_equality__all_at_once_start_again(void **state)
 {
     (void)state;
@@ -571,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_equality__a_killed_agent_leaves_no_trace),
         cmocka_unit_test(test_equality__kills_leave_no_trace_in_an_fp16_exchange),
         cmocka_unit_test(test_equality__kills_cost_local_sgd_and_dgc_no_step),
+        cmocka_unit_test(test_equality__a_rank_dies_inside_an_average_and_a_sparse_exchange),
         cmocka_unit_test(test_equality__all_at_once_start_again),
         cmocka_unit_test(test_equality__resume_after_ctrl_c_on_fewer_workers),
         cmocka_unit_test(test_equality__resume_after_fleetjob_itself_was_killed),

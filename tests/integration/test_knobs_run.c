@@ -154,6 +154,19 @@ static void run_acting(void *context, const struct every_knob *knob)
         fleet_strbuf_append(done, mark.text);
 }
 
+/* Each choice of `auto`, one for each optimizer, on one worker and on two. */
+static void test_knobs_run__auto_chooses_what_runs(void **state)
+{
+    static const char *const names[] = {"sgd", "momentum", "adam", "adamw"};
+    FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse("{\"auto\":true}");
+    char ignored[65];
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(names); i++)
+        for (int workers = 1; workers <= 2; workers++)
+            run_strategy(GPT, workers, names[i], strategy, ignored);
+}
+
 /* Images of noise, as CIFAR-10 stores them: a label, then the pixels. */
 static void write_images(void)
 {
@@ -225,6 +238,8 @@ int main(void)
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__degrees_that_change_nothing_change_no_bit,
                                         job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_knobs_run__auto_chooses_what_runs, job_folder_make,
+                                        job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__what_acts_runs, job_folder_make,
                                         job_folder_remove),
     };
