@@ -205,7 +205,7 @@ static void print_plan(struct run *run)
 static int write_job_file(const struct run *run, const char *private, struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *path = fleet_file_join(private, "job.json");
-    FLEET_AUTO_FREE char *text = job_secret_trainer_file(&run->job, run->folder);
+    FLEET_AUTO_FREE char *text = job_secret_trainer_file(&run->job, run->folder, false);
 
     return fleet_file_write(path, text, strlen(text), err);
 }

@@ -38,6 +38,7 @@ static const char usage[] =
     "  --metrics-certificate DIR  folder with tls.crt and tls.key instead\n"
     "  --kubeconfig FILE          instead of $KUBECONFIG, the pod's account, ~/.kube/config\n"
     "  --context NAME             of the kubeconfig\n"
+    "  --data-encryption          encrypt the data of jobs whose dataEncryption is Auto\n"
     "  --log-format FORM          text or json (text)\n"
     "  -v, --verbose              log decisions, too\n"
     "      --version              print the version\n"
@@ -121,6 +122,7 @@ static const struct {
     {"metrics-certificate", 0, OPTION_TEXT, offsetof(struct command_line, metrics_certificate)},
     {"kubeconfig", 0, OPTION_TEXT, offsetof(struct command_line, kubeconfig)},
     {"context", 0, OPTION_TEXT, offsetof(struct command_line, context)},
+    {"data-encryption", 0, OPTION_FLAG, offsetof(struct command_line, encrypts_data)},
     {"log-format", 0, OPTION_LOG_FORMAT, 0},
     {"verbose", 'v', OPTION_FLAG, offsetof(struct command_line, is_verbose)},
     {"version", 0, OPTION_VERSION, 0},

@@ -23,6 +23,7 @@ struct command_line {
         *metrics_certificate; /* with has_metrics_auth: one of them is given */
     int hub_port, probe_port, metrics_port;
     bool no_election, has_job_metrics, has_metrics_auth, is_json, is_verbose;
+    bool encrypts_data; /* of jobs that do not say it */
 };
 
 /*

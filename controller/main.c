@@ -165,6 +165,7 @@ static void start_reconciler(struct program *p)
                                             .namespace_count = p->arguments.watched_count,
                                             .runtime_image = p->arguments.runtime_image,
                                             .has_json_logs = p->arguments.is_json,
+                                            .encrypts_data = p->arguments.encrypts_data,
                                             .pull_policy = p->arguments.pull_policy,
                                             .hub_address = p->start.hub_address,
                                             .identity = &p->start.identity,

@@ -138,6 +138,8 @@ static int connect_ranks(struct trainer *trainer, const struct link_message *ass
                                        .listener = trainer->net.listener,
                                        .stop = control_stop_fd(trainer->control),
                                        .neighbours = COMM_NEIGHBOURS_DIRECT,
+                                       .channels = trainer->job.plan.selection.final.nccl_comm_num,
+                                       .encrypts = trainer->job.encrypts,
                                        .failed_rank = &trainer->generation.failed_rank};
     int rc = 0;
 

@@ -68,6 +68,7 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
         return fleet_error_wrap(err, "read the job");
     rc = decode_job(&file, &trainer->job, err);
     trainer->job.has_buddies = file.elastic_replicas > 0;
+    trainer->job.encrypts = file.encrypts;
     if (rc == 0) {
         training_config_resolve_paths(&trainer->job.config, file.base_folder);
         charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, file.job_name);

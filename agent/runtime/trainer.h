@@ -63,6 +63,7 @@ struct trainer_job {
     struct ledger_rules rules; /* the rules for a gradient that is not finite, and loss spikes */
     int64_t row;               /* floats of a leaf's result: its loss, its statistics */
     bool has_buddies;          /* runPolicy.elastic.replicas */
+    bool encrypts;             /* runPolicy.dataEncryption */
     int threads;               /* compute threads, 0 = what the CPU quota allows */
     const char *uid;           /* of the environment; "" if unknown */
     char *name;                /* for logs and messages */

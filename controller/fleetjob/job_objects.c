@@ -113,7 +113,7 @@ static cJSON *build_secret(const struct reconciler_pass *pass)
 
     hub_server_token(identity->key, sizeof(identity->key), pass->job->uid, token);
     return job_secret_build(&pass->observation.job, options->hub_address, token,
-                            identity->ca.certificate_pem);
+                            identity->ca.certificate_pem, options->encrypts_data);
 }
 
 bool job_objects_has_secret(const struct reconciler_pass *pass)

@@ -34,14 +34,17 @@ void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE])
     fleet_hex_encode(digest, sizeof(digest), out);
 }
 
-char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder)
+char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder, bool encrypts)
 {
     const struct fleetjob_spec *spec = &job->spec;
+    enum fleetjob_data_encryption asked = spec->run_policy.data_encryption;
     struct trainer_file file = {.training = spec->training_json,
                                 .auto_parallel = spec->auto_parallel,
                                 .job_name = job->metadata.name,
                                 .base_folder = base_folder,
-                                .elastic_replicas = spec->run_policy.elastic.replicas};
+                                .elastic_replicas = spec->run_policy.elastic.replicas,
+                                .encrypts = asked == FLEETJOB_ENCRYPTION_AES_GCM ||
+                                            (asked == FLEETJOB_ENCRYPTION_AUTO && encrypts)};
 
     return trainer_file_format(&file, &spec->strategy, spec->strategy_policy,
                                &spec->strategy_options);
@@ -61,11 +64,11 @@ static char *environment_file(const struct fleetjob *job)
 }
 
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
-                        const char *ca_pem)
+                        const char *ca_pem, bool encrypts)
 {
     struct kube_meta owner = {.name = job->metadata.name, .uid = job->metadata.uid};
     FLEET_AUTO_FREE char *name = job_secret_name(job);
-    FLEET_AUTO_FREE char *file = job_secret_trainer_file(job, "/");
+    FLEET_AUTO_FREE char *file = job_secret_trainer_file(job, "/", encrypts);
     FLEET_AUTO_FREE char *environment = environment_file(job);
     cJSON *secret = fleet_json_new_object(), *metadata, *owners, *data;
 

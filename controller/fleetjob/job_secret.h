@@ -22,15 +22,16 @@
 /* <job>-<last part of the UID>, heap. */
 char *job_secret_name(const struct fleetjob *job);
 
-/* The whole Secret. Owned by the caller. */
+/* The whole Secret. `encrypts` applies to jobs whose dataEncryption is Auto. Owned by the
+ * caller. */
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
-                        const char *ca_pem);
+                        const char *ca_pem, bool encrypts);
 
 /* Digest of the content of a Secret that job_secret_build() made. It reveals nothing of the token,
  * which is as long as the digest and random. */
 void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE]);
 
 /* job.json (libfleet/training/trainer_file.h); relative paths start at `base_folder`. Heap. */
-char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder);
+char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder, bool encrypts);
 
 #endif

@@ -37,6 +37,7 @@ struct reconciler_options {
     size_t namespace_count;
     const char *runtime_image, *pull_policy; /* see pod_builder.h */
     bool has_json_logs;
+    bool encrypts_data;                      /* see job_secret.h */
     const char *hub_address;                 /* that agents dial */
     const struct install_identity *identity; /* borrowed */
     struct event_recorder *events;           /* borrowed */

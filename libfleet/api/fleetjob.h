@@ -82,6 +82,12 @@ enum fleetjob_clean_pods {
     FLEETJOB_CLEAN_ALL,
 };
 
+enum fleetjob_data_encryption {
+    FLEETJOB_ENCRYPTION_AUTO, /* as the installation says */
+    FLEETJOB_ENCRYPTION_NONE,
+    FLEETJOB_ENCRYPTION_AES_GCM,
+};
+
 enum fleetjob_action {
     FLEETJOB_ACTION_RESTART, /* start again, counted against maxRestarts */
     FLEETJOB_ACTION_IGNORE,  /* start again, not counted */
@@ -105,6 +111,7 @@ enum fleetjob_gang {
 
 struct fleetjob_run_policy {
     bool suspend;
+    enum fleetjob_data_encryption data_encryption;
     enum fleetjob_clean_pods clean_pod_policy;
     int64_t ttl_seconds_after_finished; /* -1 = never */
     int64_t active_deadline_seconds;    /* 0 = none */

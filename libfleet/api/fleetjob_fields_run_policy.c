@@ -6,6 +6,7 @@
 
 static const char *const clean_pods[] = {"None", "Running", "All", NULL};
 static const char *const actions[] = {"Restart", "Ignore", "Fail", NULL};
+static const char *const encryptions[] = {"Auto", "None", "AES-GCM", NULL};
 static const char *const gangs[] = {"Auto", "None", "Volcano", "SchedulerPlugins", NULL};
 
 static const struct fleet_field restart_fields[] = {
@@ -181,6 +182,13 @@ static const struct fleet_field run_policy_fields[] = {
      .offset = offsetof(struct fleetjob_run_policy, suspend),
      .default_text = "false",
      .description = "Stop: checkpoint, then delete the pods. Set back to false to go on."},
+    {.name = "dataEncryption",
+     .kind = FLEET_FIELD_ENUM,
+     .offset = offsetof(struct fleetjob_run_policy, data_encryption),
+     .default_text = "\"Auto\"",
+     .choices = encryptions,
+     .description = "Encryption of the data between built-in trainers of different pods: none, "
+                    "AES-GCM, or as the installation says (the chart's dataEncryption)."},
     {.name = "cleanPodPolicy",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct fleetjob_run_policy, clean_pod_policy),

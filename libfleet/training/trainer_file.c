@@ -25,6 +25,7 @@ char *trainer_file_format(const struct trainer_file *file, const struct strategy
     fleet_json_set_string(root, "jobName", file->job_name);
     fleet_json_set_string(root, "baseDir", file->base_folder);
     fleet_json_set_number(root, "elasticReplicas", (double)file->elastic_replicas);
+    fleet_json_set(root, "encryptData", cJSON_CreateBool(file->encrypts));
     return fleet_json_print(root);
 }
 
@@ -38,7 +39,8 @@ int trainer_file_parse(const char *text, size_t size, struct trainer_file *out,
     if ((rc = fleet_json_parse(text, size, TRAINER_FILE_SIZE_MAX, &root, err)) < 0 ||
         (rc = fleet_json_opt_string(root, "baseDir", &file.base_folder, err)) < 0 ||
         (rc = fleet_json_opt_string(root, "jobName", &file.job_name, err)) < 0 ||
-        (rc = fleet_json_opt_int(root, "elasticReplicas", &file.elastic_replicas, err)) < 0)
+        (rc = fleet_json_opt_int(root, "elasticReplicas", &file.elastic_replicas, err)) < 0 ||
+        (rc = fleet_json_opt_bool(root, "encryptData", &file.encrypts, err)) < 0)
         return rc;
     if (file.elastic_replicas < 0 || file.elastic_replicas > 1)
         return fleet_error(err, -EINVAL, "elasticReplicas: must be 0 or 1, not %" PRId64,

@@ -7,9 +7,11 @@
  * `fleetjob run` into its folder. The built-in trainer reads it; for an own trainer the agent does.
  *
  *   {"training":{…}, "strategy":{…}, "strategyPolicy":"Full", "strategyOptions":{…},
- *    "autoParallel":{…}, "jobName":"gpt", "baseDir":"/", "elasticReplicas":1}
+ *    "autoParallel":{…}, "jobName":"gpt", "baseDir":"/", "elasticReplicas":1,
+ *    "encryptData":false}
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +29,7 @@ struct trainer_file {
     const cJSON *auto_parallel; /* NULL = none */
     const char *job_name, *base_folder; /* relative paths of the training block start there */
     int64_t elastic_replicas;           /* runPolicy.elastic.replicas: 0 or 1 */
+    bool encrypts;                      /* runPolicy.dataEncryption, with the default applied */
 };
 
 /* The text, on the heap. `file->root` is not used. */
@@ -34,9 +37,9 @@ char *trainer_file_format(const struct trainer_file *file, const struct strategy
                           enum strategy_policy policy, const struct strategy_options *options);
 
 /* Parse the text. strategy_spec_decode() and training_config_decode() then read the blocks.
- * Defaults of missing keys: jobName "job", baseDir "", elasticReplicas 1. -EINVAL if the text is
- * not JSON, if jobName or baseDir is not a string, or if elasticReplicas is neither 0 nor 1. On
- * success release *out. */
+ * Defaults of missing keys: jobName "job", baseDir "", elasticReplicas 1, encryptData false.
+ * -EINVAL if the text is not JSON, if one of these has another type, or if elasticReplicas is
+ * neither 0 nor 1. On success release *out. */
 int trainer_file_parse(const char *text, size_t size, struct trainer_file *out,
                        struct fleet_error *err);
 void trainer_file_release(struct trainer_file *file);

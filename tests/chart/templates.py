@@ -237,6 +237,7 @@ def test_every_object_says_where_it_belongs():
 def test_wrong_values_are_refused():
     for setting, word in (("replicas=3", "replicas"), ("replicas=0", "replicas"), ("replica=1", "replica"),
                           ("image.pullPolicy=Sometimes", "pullPolicy"), ("hub.port=80", "hub"), ("log.format=xml", "format"),
+                          ("dataEncryption=maybe", "dataEncryption"),
                           ("namespaces={A}", "namespaces"), ("namespaces={a,a}", "namespaces"), ("image.registry=", "registry"),
                           ("metrics.annotations.a=true", "annotations"), ("image.registry=a/", "registry"),
                           ("hub.port=8080", "hub.port and metrics.port must differ"), ("image.runtime=a b", "runtime"),

@@ -31,16 +31,19 @@ struct comm_outcome {
     char text[FLEET_ERROR_SIZE];
 };
 
-/* A way to connect: how neighbours talk, and its name. */
+/* A way to connect: its name, how neighbours talk, and the connections of a pair. */
 struct comm_way {
     const char *name;
     enum comm_neighbours neighbours;
+    int channels;
+    bool encrypts;
 };
 
 static const struct comm_way comm_ways[] = {
-    {"tcp", COMM_NEIGHBOURS_TCP},
-    {"shm", COMM_NEIGHBOURS_SHARED}, /* as where the rules for debuggers refuse the memory */
-    {"direct", COMM_NEIGHBOURS_DIRECT},
+    {"tcp", COMM_NEIGHBOURS_TCP, 1, false},
+    {"tcp, 3 encrypted channels", COMM_NEIGHBOURS_TCP, 3, true},
+    {"shm", COMM_NEIGHBOURS_SHARED, 1, false}, /* as where the rules for debuggers refuse memory */
+    {"direct", COMM_NEIGHBOURS_DIRECT, 1, false},
 };
 
 typedef int comm_body(struct comm *comm, const void *argument, struct fleet_error *err);
@@ -81,7 +84,7 @@ static inline void comm_run_rank(struct comm_tcp_options *options, comm_body *bo
  * Run `body` on `world` ranks. `victim`: a rank that ends or stops by itself, -1: none. It is
  * killed after the others have ended.
  */
-static inline void comm_processes_run(int world, enum comm_neighbours neighbours, comm_body *body,
+static inline void comm_processes_run(int world, const struct comm_way *way, comm_body *body,
                                       const void *argument, int victim,
                                       struct comm_outcome out[COMM_PROCESSES_MAX])
 {
@@ -110,7 +113,9 @@ static inline void comm_processes_run(int world, enum comm_neighbours neighbours
                                                .listener = listeners[r],
                                                .key = {7},
                                                .stop = -1,
-                                               .neighbours = neighbours};
+                                               .neighbours = way->neighbours,
+                                               .channels = way->channels,
+                                               .encrypts = way->encrypts};
             comm_run_rank(&options, body, argument, &shared[r]);
             _exit(0);
         }

@@ -327,7 +327,7 @@ static void run_ways(const struct table *table, const int *worlds)
     for (; *worlds; worlds++)
         for (size_t w = 0; w < sizeof(comm_ways) / sizeof(comm_ways[0]); w++) {
             struct comm_outcome out[COMM_PROCESSES_MAX];
-            comm_processes_run(*worlds, comm_ways[w].neighbours, run_table, table, -1, out);
+            comm_processes_run(*worlds, &comm_ways[w], run_table, table, -1, out);
             for (int r = 0; r < *worlds; r++)
                 if (out[r].rc != 0 || !out[r].has_ended)
                     fail_msg("%s, rank %d of %d: %d %s", comm_ways[w].name, r, *worlds, out[r].rc,

@@ -126,9 +126,9 @@ static void lose_in_every_operation(enum loss loss)
                 struct comm_outcome out[COMM_PROCESSES_MAX];
                 if (x.operation == COMM_BARRIER && c > 0)
                     continue;
-                if (comm_few_cases() && (o + c + w) % 3 != 0)
+                if ((comm_few_cases() || comm_ways[w].encrypts) && (o + c + w) % 3 != 0)
                     continue;
-                comm_processes_run(WORLD, comm_ways[w].neighbours, lose_one, &x, x.victim, out);
+                comm_processes_run(WORLD, &comm_ways[w], lose_one, &x, x.victim, out);
                 for (int r = 0; r < WORLD; r++)
                     if (r != x.victim)
                         check_survivor(&x, comm_ways[w].name, r, &out[r]);

@@ -43,6 +43,8 @@ struct comm_rank {
 struct comm_ranks {
     int world;
     enum comm_neighbours neighbours;
+    int channels;
+    bool encrypts;
     int listeners[COMM_RANKS_MAX];
     char texts[COMM_RANKS_MAX][32];
     const char *addresses[COMM_RANKS_MAX];
@@ -94,6 +96,8 @@ static inline int comm_ranks_connect(struct comm_ranks *c, int rank, double dead
                                        .listener = c->listeners[rank],
                                        .stop = -1,
                                        .neighbours = c->neighbours,
+                                       .channels = c->channels,
+                                       .encrypts = c->encrypts,
                                        .failed_rank = &c->ranks[rank].failed_rank};
 
     memcpy(options.key, c->key, sizeof(options.key));

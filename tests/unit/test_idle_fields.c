@@ -67,6 +67,7 @@ static const struct {
      "spec.runPolicy.elastic.replicas: has no effect: without sharding each worker holds the whole "
      "state\n"},
     {"runPolicy: {elastic: {replicas: 0}}, strategy: {sharding: true}", ADAMW, ""},
+    {"runPolicy: {dataEncryption: AES-GCM}", ADAMW, ""},
     {"", MOMENTUM, ""},
     {"strategy: {lars: true}", MOMENTUM,
      "spec.training.optimizer.nesterov: has no effect: lars does not use Nesterov momentum\n"},
@@ -116,6 +117,30 @@ static void test_idle_fields__what_has_no_effect_is_reported(void **state)
             fail_msg("%s, %s: expected \"%s\", got \"%s\"", jobs[i].spec, jobs[i].training,
                      jobs[i].warning, fleet_strbuf_text(&out));
     }
+}
+
+static void test_idle_fields__own_trainers_send_their_data_themselves(void **state)
+{
+    static const char text[] =
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: j}\n"
+        "spec: {runPolicy: {dataEncryption: AES-GCM}, worker: {replicas: 1, template: "
+        "{spec: {containers: [{name: trainer, image: i, command: [a]}]}}}}\n";
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    struct fleet_errors errors = {0}, warnings = {0};
+    struct fleetjob job;
+
+    (void)state;
+    assert_int_equal(fleetjob_read(text, sizeof(text) - 1, &job, &errors), 0);
+    (void)validation_check(&job, &(struct validation_options){.in_cluster = true}, &errors,
+                           &warnings);
+    fleet_errors_print(&errors, &out);
+    fleet_errors_print(&warnings, &out);
+    assert_string_equal(fleet_strbuf_text(&out),
+                        "spec.runPolicy.dataEncryption: has no effect: own trainers send their "
+                        "data themselves\n");
+    fleet_errors_release(&errors);
+    fleet_errors_release(&warnings);
+    fleetjob_release(&job);
 }
 
 static void test_idle_fields__a_cluster_draws_no_curve(void **state)
@@ -225,6 +250,7 @@ static const struct {
     {"spec.training.seed", "agent/runtime/trainer.c", "config.seed"},
     {"spec.strategyOptions.overflowAction", "agent/runtime/ledger.c", "options->overflow_action"},
     {"spec.strategyOptions.alwaysAdapt", "libfleet/program/passes/lamb.c", "options->always_adapt"},
+    {"spec.runPolicy.dataEncryption", "controller/fleetjob/job_secret.c", "data_encryption"},
     {"spec.runPolicy.suspend", "controller/fleetjob/suspend.c", "suspend"},
     {"spec.runPolicy.cleanPodPolicy", "controller/fleetjob/clean_pod_policy.c", "clean_pod_policy"},
     {"spec.runPolicy.ttlSecondsAfterFinished", "controller/fleetjob/ttl_after_finished.c",
@@ -300,6 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_idle_fields__what_has_no_effect_is_reported),
+        cmocka_unit_test(test_idle_fields__own_trainers_send_their_data_themselves),
         cmocka_unit_test(test_idle_fields__a_cluster_draws_no_curve),
         cmocka_unit_test(test_idle_fields__each_field_is_read_or_reported),
     };

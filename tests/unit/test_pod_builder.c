@@ -439,7 +439,7 @@ static void test_pod_builder__secret_and_service(void **state)
 
     (void)state;
     read_job("{replicas: 1}", TRAINING, &job);
-    secret = job_secret_build(&job, "10.96.0.9:7443", "t0ken", "PEM");
+    secret = job_secret_build(&job, "10.96.0.9:7443", "t0ken", "PEM", false);
     service = job_service_build(&job);
     expect(secret, "metadata.name", "\"gpt-abc\"");
     expect(secret, "stringData.hub", "\"10.96.0.9:7443\"");

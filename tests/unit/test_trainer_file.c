@@ -21,7 +21,8 @@ static void test_trainer_file__reads_what_it_has_written(void **state)
                               .auto_parallel = parallel,
                               .job_name = "gpt",
                               .base_folder = "/data",
-                              .elastic_replicas = 0};
+                              .elastic_replicas = 0,
+                              .encrypts = true};
     FLEET_AUTO_JSON cJSON *spec =
         cJSON_Parse("{\"strategy\":{\"nccl_comm_num\":3},\"strategyPolicy\":\"Paddle\"}");
     struct strategy_spec asked, read;
@@ -37,6 +38,7 @@ static void test_trainer_file__reads_what_it_has_written(void **state)
     assert_string_equal(out.job_name, "gpt");
     assert_string_equal(out.base_folder, "/data");
     assert_int_equal(out.elastic_replicas, 0);
+    assert_true(out.encrypts);
     assert_true(cJSON_Compare(out.training, training, true));
     assert_true(cJSON_Compare(out.auto_parallel, parallel, true));
     strategy_spec_decode(out.root, "spec.", &read, &errors);
@@ -62,6 +64,7 @@ static void test_trainer_file__missing_keys_have_defaults(void **state)
     assert_null(out.auto_parallel);
     assert_string_equal(out.job_name, "job");
     assert_string_equal(out.base_folder, "");
+    assert_false(out.encrypts);
     strategy_spec_decode(out.root, "spec.", &read, &errors);
     strategy_options_init(&usual);
     assert_int_equal(errors.count, 0);

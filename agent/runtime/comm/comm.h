@@ -37,7 +37,8 @@ struct comm_net;
 struct comm_pair;
 struct comm_request;
 
-#define COMM_KEY_SIZE 32
+#define COMM_KEY_SIZE     32
+#define COMM_CHANNELS_MAX 8 /* connections of a pair */
 
 struct comm {
     int rank, world;     /* own rank and number of ranks, of this communicator */
@@ -148,6 +149,8 @@ struct comm_call {
     int message_count;
     /* tree_sum */
     int64_t leaves;
+    int stands_for; /* ranks whose leaves each rank holds, n of them: as if there were n times as
+                       many ranks; 0 = 1 */
     float *const *slots;
     void *workspace;
 };
@@ -255,7 +258,9 @@ enum comm_neighbours {
  * `listener` is our own (borrowed for the life of the world, non-blocking). A rank connects to the
  * lower ranks and accepts the higher ones. Each connection starts with an HMAC-SHA256 handshake in
  * both directions over `key`, ranks and world. A peer that fails it (from an old generation, or a
- * stranger) is disconnected and does not disturb the others. `stop` is a descriptor that the caller
+ * stranger) is disconnected and does not disturb the others. All ranks give the same channels and
+ * `encrypts`; a rank with others counts as a stranger. Large messages use all channels of a pair at
+ * once. Messages through shared memory are not encrypted. `stop` is a descriptor that the caller
  * makes readable to end the call with -ECANCELED. -ETIMEDOUT names the rank that was not connected
  * by the deadline.
  */
@@ -266,6 +271,8 @@ struct comm_tcp_options {
     uint8_t key[COMM_KEY_SIZE];
     int stop; /* borrowed until comm_tcp_new() returns; -1 = none */
     enum comm_neighbours neighbours;
+    int channels;  /* connections of each pair between machines, 1 … COMM_CHANNELS_MAX; 0 = 1 */
+    bool encrypts; /* between machines, by AES-GCM with keys made from `key` (seal.h) */
     int *failed_rank; /* may be NULL; set on failure: first rank without connection, else -1 */
 };
 int comm_tcp_new(const struct comm_tcp_options *options, double deadline_ms, struct comm **out,

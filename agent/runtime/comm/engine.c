@@ -61,7 +61,7 @@ static void reserve_polls(struct comm_net *net)
     size_t wanted = 1;
 
     for (struct comm *comm = net->comms; comm; comm = comm->next)
-        wanted += (size_t)comm->world;
+        wanted += (size_t)comm->world * COMM_CHANNELS_MAX;
     if (wanted <= net->poll_capacity)
         return;
     free(net->polls);
@@ -90,7 +90,8 @@ struct comm *comm_new(struct comm *parent, const int *members, int rank, int wor
     comm->run->comm = comm;
     for (int r = 0; r < world; r++) {
         comm->members[r] = members ? members[r] : r;
-        comm->pairs[r].fd = -1;
+        for (int lane = 0; lane < COMM_CHANNELS_MAX; lane++)
+            comm->pairs[r].lanes[lane].fd = -1;
         comm->pairs[r].transport = &comm_transport_tcp;
     }
     if (!parent)
@@ -122,8 +123,8 @@ static void leave(struct comm_net *net, struct comm *comm)
         link = &(*link)->next;
     *link = comm->next;
     for (int r = 0; r < comm->world; r++)
-        if (comm->pairs[r].fd >= 0)
-            (void)close(comm->pairs[r].fd);
+        for (int lane = 0; lane < comm->pairs[r].lane_count; lane++)
+            tcp_close_lane(&comm->pairs[r].lanes[lane]);
     (void)pthread_mutex_unlock(&net->lock);
 }
 
@@ -149,8 +150,9 @@ static void hang_up(struct comm_net *net)
     (void)pthread_mutex_lock(&net->lock);
     for (struct comm *comm = net->comms; comm; comm = comm->next)
         for (int r = 0; r < comm->world; r++)
-            if (comm->pairs[r].fd >= 0)
-                (void)shutdown(comm->pairs[r].fd, SHUT_RDWR); /* may be gone already */
+            for (int lane = 0; lane < comm->pairs[r].lane_count; lane++)
+                if (comm->pairs[r].lanes[lane].fd >= 0)
+                    (void)shutdown(comm->pairs[r].lanes[lane].fd, SHUT_RDWR); /* may be gone */
     (void)pthread_mutex_unlock(&net->lock);
 }
 
@@ -254,7 +256,22 @@ static int next_deadline(struct comm_net *net, double *out_ms, struct fleet_erro
     return 0;
 }
 
-/* List what to poll for. false: something can be moved without sleeping. */
+/* List what a pair is to be polled for. false: something can be moved without sleeping. */
+static bool prepare_pair(struct comm_net *net, struct comm_pair *pair)
+{
+    for (int lane = 0; lane < pair->lane_count; lane++) {
+        short events = pair->transport->sleep(pair, lane);
+        if (events == SLEEP_NOT)
+            return false;
+        if (events == 0)
+            continue;
+        net->polled[net->poll_count] = pair;
+        net->polls[net->poll_count++] =
+            (struct pollfd){.fd = pair->lanes[lane].fd, .events = events};
+    }
+    return true;
+}
+
 static bool prepare_polls(struct comm_net *net)
 {
     net->polls[0] = (struct pollfd){.fd = net->wake, .events = POLLIN};
@@ -262,14 +279,8 @@ static bool prepare_polls(struct comm_net *net)
     for (struct comm *comm = net->comms; comm; comm = comm->next)
         for (int r = 0; r < comm->world && comm->run->is_running; r++) {
             struct comm_pair *pair = &comm->pairs[r];
-            short events;
-            if (!pair->out.is_pending && !pair->in.is_pending)
-                continue;
-            events = pair->transport->sleep(pair);
-            if (events == 0)
+            if ((pair->out.is_pending || pair->in.is_pending) && !prepare_pair(net, pair))
                 return false;
-            net->polled[net->poll_count] = pair;
-            net->polls[net->poll_count++] = (struct pollfd){.fd = pair->fd, .events = events};
         }
     return true;
 }

@@ -5,6 +5,7 @@
 /*
  * Declarations that the sources of comm/ share. From the bottom up:
  *
+ *   seal.c                    encrypts the bytes of a connection
  *   transport (tcp.c, shm.c)  moves bytes between two ranks, as many as it can without waiting
  *   frame.c                   cuts them into messages and checks that both ranks run the same call
  *   engine.c                  advances all operations in flight, waits, ends the world on failure
@@ -47,8 +48,10 @@ struct comm_frame {
 struct comm_stream {
     struct comm_frame frame; /* as sent, or as it arrives */
     char *payload;
-    uint64_t bytes; /* of the payload */
-    uint64_t done;  /* of header and payload together */
+    uint64_t bytes;                   /* of the payload */
+    int lanes;                        /* that the payload is divided over */
+    uint64_t done[COMM_CHANNELS_MAX]; /* bytes of the lane's part; lane 0: with the header */
+    uint64_t left;                    /* bytes of header and payload that are still to be moved */
     uint32_t sequence;
     int message; /* messages: index of the one in progress */
     bool is_pending;
@@ -62,25 +65,37 @@ struct comm_transport {
     const char *name;
 
     /* Move as many bytes of the parts as possible without waiting. Returns their number; 0: none
-     * now; < 0: the connection is broken (-EPIPE: the other side closed it). */
-    ssize_t (*send)(struct comm_pair *pair, const struct iovec *parts, int count);
-    ssize_t (*receive)(struct comm_pair *pair, const struct iovec *parts, int count);
+     * now; < 0: the connection is broken (-EPIPE: the other side closed it; -EBADMSG: what came
+     * was changed on the way). */
+    ssize_t (*send)(struct comm_pair *pair, int lane, const struct iovec *parts, int count);
+    ssize_t (*receive)(struct comm_pair *pair, int lane, const struct iovec *parts, int count);
 
     /* Called before a sleep until the pending streams can move. Returns the events to poll the
-     * pair's descriptor for; 0: do not sleep, because data has arrived meanwhile. */
-    short (*sleep)(struct comm_pair *pair);
+     * lane's descriptor for, none for a lane that has nothing to wait for; SLEEP_NOT: do not sleep,
+     * because data has arrived meanwhile. */
+    short (*sleep)(struct comm_pair *pair, int lane);
 
-    /* Called when the descriptor has these events. */
+    /* Called when the descriptor of lane 0 has these events. */
     void (*wake)(struct comm_pair *pair, short events);
 };
+
+#define SLEEP_NOT ((short)-1)
 
 extern const struct comm_transport comm_transport_tcp, comm_transport_shm;
 
 struct shm_ring;
+struct seal;
+
+/* One TCP connection of a pair. Large payloads are divided over all lanes of their pair. */
+struct comm_lane {
+    int fd;            /* -1: ourselves */
+    struct seal *seal; /* NULL: bytes travel as they are */
+};
 
 struct comm_pair {
     const struct comm_transport *transport;
-    int fd; /* -1: ourselves */
+    struct comm_lane lanes[COMM_CHANNELS_MAX];
+    int lane_count;
     struct comm_stream out, in;
 
     /* shared memory (shm.c) */
@@ -150,6 +165,8 @@ struct comm_net {
     char **addresses; /* [world], owned */
     int listener;
     enum comm_neighbours neighbours;
+    int channels;
+    bool encrypts;
 };
 
 /* ---- engine.c -------------------------------------------------------------------------------- */
@@ -181,6 +198,9 @@ void frame_start(struct comm_request *run, int peer, bool is_out, const void *pa
 
 /* Move all bytes between us and `peer` that can move without waiting. Errors: comm.h (1), (2). */
 int frame_progress(struct comm *comm, int peer, struct fleet_error *err);
+
+/* True if the stream of `pair` can move bytes on this lane once the lane is ready. */
+bool frame_waits_for(const struct comm_pair *pair, int lane, bool is_out);
 
 /* Send every rank the message that ranks a and b of the world disagree. A rank to which a message
  * is half sent gets none. */
@@ -230,6 +250,9 @@ void shm_release(struct comm *comm);
 
 /* ---- tcp.c ----------------------------------------------------------------------------------- */
 
+/* Close the connection of a lane, if it has one. */
+void tcp_close_lane(struct comm_lane *lane);
+
 /* Connect the pairs of a new communicator. Errors as comm_tcp_new(). */
 int tcp_connect_comm(struct comm *comm, const struct comm_tcp_options *options, double deadline_ms,
                      struct fleet_error *err);
@@ -237,11 +260,14 @@ int tcp_connect_comm(struct comm *comm, const struct comm_tcp_options *options, 
 /* ---- tcp_connect.c --------------------------------------------------------------------------- */
 
 /*
- * Connect rank `options->rank` to all others: sockets[r] for r != rank (the own entry is -1), after
- * the handshake, non-blocking, owned by the caller. On failure none is left open. Errors as
- * comm_tcp_new().
+ * Connect rank `options->rank` to all others: lanes[r * channels …] for r != rank (the own entries
+ * have no descriptor), after the handshake, non-blocking, owned by the caller. On failure none is
+ * left open. Errors as comm_tcp_new().
  */
-int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, int *sockets,
-                    struct fleet_error *err);
+int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms,
+                    struct comm_lane *lanes, struct fleet_error *err);
+
+/* The number of connections of a pair. */
+int tcp_channels(const struct comm_tcp_options *options);
 
 #endif

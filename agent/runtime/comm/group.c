@@ -61,6 +61,8 @@ static int connect_group(struct comm *group, const struct comm *parent, double d
                                        .listener = net->listener,
                                        .stop = net->wake,
                                        .neighbours = net->neighbours,
+                                       .channels = net->channels,
+                                       .encrypts = net->encrypts,
                                        .failed_rank = &failed};
 
     fleet_assert(addresses != NULL);

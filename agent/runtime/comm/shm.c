@@ -33,12 +33,14 @@
 #include <unistd.h>
 
 #include "agent/runtime/comm/engine.h"
+#include "agent/runtime/comm/seal.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/variable.h"
+#include "libfleet/plan/runtime_connections.h"
 
-#define RING_BYTES    (64 << 10)
+#define RING_BYTES    RUNTIME_RING_TEXT
 #define PROOF_SIZE    32
 #define PEERS_PID_ENV "FLEET_PEERS_PID" /* ancestor of all trainers of this machine */
 
@@ -54,22 +56,26 @@ struct shm_ring {
     _Alignas(4096) uint8_t bytes[RING_BYTES];
 };
 
+_Static_assert(sizeof(struct shm_ring) == RUNTIME_RING_BYTES, "the plan counts rings");
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Wake the other side if it sleeps. */
 static void ring_bell(struct comm_pair *pair, _Atomic uint32_t *sleeps)
 {
     if (atomic_load(sleeps) && atomic_exchange(sleeps, 0))
-        (void)!send(pair->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: enough bells wait */
+        (void)!send(pair->lanes[0].fd, "", 1,
+                    MSG_DONTWAIT | MSG_NOSIGNAL); /* full: enough bells wait */
 }
 
-static ssize_t shm_send(struct comm_pair *pair, const struct iovec *parts, int count)
+static ssize_t shm_send(struct comm_pair *pair, int lane, const struct iovec *parts, int count)
 {
     struct shm_ring *ring = pair->ring_out;
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_relaxed);
     uint64_t space = RING_BYTES - (written - atomic_load(&ring->read));
     ssize_t moved = 0;
 
+    (void)lane;
     if (space > RING_BYTES) /* the other side writes nonsense */
         return -EPROTO;
     for (int i = 0; i < count && space > 0; i++) {
@@ -93,7 +99,7 @@ static ssize_t shm_send(struct comm_pair *pair, const struct iovec *parts, int c
     return moved > 0 ? moved : pair->is_closed ? -EPIPE : 0;
 }
 
-static ssize_t shm_receive(struct comm_pair *pair, const struct iovec *parts, int count)
+static ssize_t shm_receive(struct comm_pair *pair, int lane, const struct iovec *parts, int count)
 {
     struct shm_ring *ring = pair->ring_in;
     bool was_closed = pair->is_closed; /* before looking: what was written before counts */
@@ -101,6 +107,7 @@ static ssize_t shm_receive(struct comm_pair *pair, const struct iovec *parts, in
     uint64_t filled = atomic_load_explicit(&ring->written, memory_order_acquire) - read;
     ssize_t moved = 0;
 
+    (void)lane;
     if (filled > RING_BYTES)
         return -EPROTO;
     for (int i = 0; i < count && filled > 0; i++) {
@@ -129,27 +136,28 @@ static bool can_send(const struct comm_pair *pair)
     const struct shm_ring *ring = pair->ring_out;
     const struct comm_stream *out = &pair->out;
 
-    if (out->is_direct && out->done == sizeof(out->frame))
+    if (out->is_direct && out->left == 0)
         return shm_is_taken(pair);
     return atomic_load(&ring->written) - atomic_load(&ring->read) < RING_BYTES;
 }
 
-static short shm_sleep(struct comm_pair *pair)
+static short shm_sleep(struct comm_pair *pair, int lane)
 {
     const struct comm_stream *in = &pair->in;
 
+    (void)lane;
     if (pair->is_closed)
-        return 0; /* the next look finds what is left, then the end */
+        return SLEEP_NOT; /* the next look finds what is left, then the end */
     if (pair->out.is_pending)
         atomic_store(&pair->ring_out->sender_sleeps, 1);
     if (in->is_pending)
         atomic_store(&pair->ring_in->receiver_sleeps, 1);
     if (pair->out.is_pending && can_send(pair))
-        return 0;
+        return SLEEP_NOT;
     if (in->is_pending &&
-        ((in->is_direct && in->done >= sizeof(in->frame)) ||
+        ((in->is_direct && in->done[0] >= sizeof(in->frame)) ||
          atomic_load(&pair->ring_in->written) != atomic_load(&pair->ring_in->read)))
-        return 0;
+        return SLEEP_NOT;
     return POLLIN;
 }
 
@@ -160,7 +168,7 @@ static void shm_wake(struct comm_pair *pair, short events)
 
     (void)events;
     do
-        got = recv(pair->fd, bells, sizeof(bells), MSG_DONTWAIT);
+        got = recv(pair->lanes[0].fd, bells, sizeof(bells), MSG_DONTWAIT);
     while (got == (ssize_t)sizeof(bells) || (got < 0 && errno == EINTR));
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
         pair->is_closed = true;
@@ -201,7 +209,7 @@ int shm_read(struct comm_pair *pair, uint64_t address, void *to, uint64_t bytes)
 int shm_take(struct comm_pair *pair)
 {
     struct shm_ring *ring = pair->ring_in;
-    struct pollfd connection = {.fd = pair->fd, .events = POLLRDHUP};
+    struct pollfd connection = {.fd = pair->lanes[0].fd, .events = POLLRDHUP};
 
     if (poll(&connection, 1, 0) != 0 || atomic_load(&ring->gone))
         return -EPIPE;
@@ -307,11 +315,19 @@ static void let_peers_read(void)
     (void)prctl(PR_SET_PTRACER, (unsigned long)pid, 0, 0, 0);
 }
 
-/* Both have mapped the other's ring: from now on the pair uses them. */
+/* Both have mapped the other's ring: from now on the pair uses them. One connection stays, for the
+ * bells, which say nothing. */
 static void use_rings(struct comm *comm, int rank)
 {
     struct comm_pair *pair = &comm->pairs[rank];
 
+    (void)pthread_mutex_lock(&comm->net->lock);
+    for (int lane = 1; lane < pair->lane_count; lane++)
+        tcp_close_lane(&pair->lanes[lane]);
+    seal_free(pair->lanes[0].seal);
+    pair->lanes[0].seal = NULL;
+    pair->lane_count = 1;
+    (void)pthread_mutex_unlock(&comm->net->lock);
     pair->transport = &comm_transport_shm;
     pair->ring_out = (struct shm_ring *)comm->own_rings + rank;
     comm->shm_ranks++;

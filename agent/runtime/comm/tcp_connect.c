@@ -22,6 +22,7 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/crypto.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@
 #include <unistd.h>
 
 #include "agent/runtime/comm/engine.h"
+#include "agent/runtime/comm/seal.h"
 #include "agent/runtime/comm/tcp_address.h"
 #include "agent/runtime/comm/tcp_hello.h"
 #include "libfleet/base/assert.h"
@@ -41,7 +43,7 @@
 #define SILENCE_MS_MAX 2000.0 /* an accepted connection that is not proven by then is closed */
 #define RETRY_MS_MIN   2.0
 #define RETRY_MS_MAX   100.0
-#define STRANGERS_MAX  128 /* unproven accepted connections at a time, besides one a rank */
+#define STRANGERS_MAX  128 /* unproven accepted connections at a time, besides the ranks' */
 #define ACCEPTS_A_TURN 64  /* so that a flood of connections cannot starve the proven ones */
 #define DEAD_PEER_S    3   /* a host that answers no keep-alive for so long is lost */
 
@@ -71,10 +73,11 @@ struct connection {
 
 struct connector {
     const struct comm_tcp_options *options;
-    struct connection *connections; /* [0, rank): dialled; then accepted ones */
+    int channels;
+    struct connection *connections; /* [0, rank · channels): dialled; then accepted ones */
     int connection_count;
-    struct pollfd *polls; /* [connection_count + 2] */
-    int *sockets;         /* [world], -1 until proven */
+    struct pollfd *polls;    /* [connection_count + 2] */
+    struct comm_lane *lanes; /* [world · channels], without a descriptor until proven */
     int missing;
 };
 
@@ -135,14 +138,29 @@ static void retry_later(struct connection *connection, const char *reason, doubl
     connection->retry_ms = fmin(2 * connection->retry_ms, RETRY_MS_MAX);
 }
 
-/* The connection with `rank` is proven. A second one means that the first was given up. */
-static void finish(struct connector *c, struct connection *connection, int rank)
+static struct seal *seal_of(const struct connector *c, const struct connection *connection,
+                            bool is_dialler)
 {
-    if (c->sockets[rank] >= 0)
-        (void)close(c->sockets[rank]);
-    else
+    uint8_t keys[2][FLEET_SHA256_SIZE];
+    struct seal *seal;
+
+    if (!c->options->encrypts)
+        return NULL;
+    tcp_hello_prove(c->options->key, connection->hello, connection->nonce, 'a', keys[0]);
+    tcp_hello_prove(c->options->key, connection->hello, connection->nonce, 'd', keys[1]);
+    seal = seal_new(keys[is_dialler], keys[!is_dialler]);
+    OPENSSL_cleanse(keys, sizeof(keys));
+    return seal;
+}
+
+/* The connection of lane `at` is proven. A second one means that the first was given up. */
+static void finish(struct connector *c, struct connection *connection, int at, bool is_dialler)
+{
+    if (c->lanes[at].fd < 0)
         c->missing--;
-    c->sockets[rank] = connection->fd;
+    tcp_close_lane(&c->lanes[at]);
+    c->lanes[at] =
+        (struct comm_lane){.fd = connection->fd, .seal = seal_of(c, connection, is_dialler)};
     connection->fd = -1;
     connection->phase = PHASE_DONE;
 }
@@ -165,7 +183,7 @@ static void dial(struct connection *connection, double now)
     connection->phase = PHASE_CONNECTING;
 }
 
-static void connected(struct connector *c, struct connection *connection, int rank, double now)
+static void connected(struct connector *c, struct connection *connection, int at, double now)
 {
     int code = 0;
     socklen_t size = sizeof(code);
@@ -174,14 +192,14 @@ static void connected(struct connector *c, struct connection *connection, int ra
         retry_later(connection, code == ECONNREFUSED ? "refused" : "not reachable", now);
         return;
     }
-    tcp_hello_write(connection->hello, c->options->rank, rank, c->options->world);
+    tcp_hello_write(connection->hello, c->options, at / c->channels, at % c->channels);
     if (!send_all(connection->fd, connection->hello, TCP_HELLO_SIZE))
         retry_later(connection, "it closed the connection", now);
     else
         connection->phase = PHASE_CHALLENGE;
 }
 
-static void challenged(struct connector *c, struct connection *connection, int rank, double now)
+static void challenged(struct connector *c, struct connection *connection, int at, double now)
 {
     uint8_t proof[FLEET_SHA256_SIZE];
     int rc = fill_input(connection, CHALLENGE_SIZE);
@@ -198,18 +216,18 @@ static void challenged(struct connector *c, struct connection *connection, int r
              !send_all(connection->fd, proof, sizeof(proof)))
         retry_later(connection, "it closed the connection", now);
     else
-        finish(c, connection, rank);
+        finish(c, connection, at, true);
 }
 
 static void greeted(struct connector *c, struct connection *connection)
 {
     uint8_t answer[CHALLENGE_SIZE];
-    int rc = fill_input(connection, TCP_HELLO_SIZE);
+    int rc = fill_input(connection, TCP_HELLO_SIZE), channel;
 
     if (rc == 0)
         return;
     memcpy(connection->hello, connection->input, TCP_HELLO_SIZE);
-    if (rc < 0 || tcp_hello_read(connection->hello, c->options) < 0) {
+    if (rc < 0 || tcp_hello_read(connection->hello, c->options, &channel) < 0) {
         close_connection(connection);
         return;
     }
@@ -224,11 +242,13 @@ static void greeted(struct connector *c, struct connection *connection)
 
 static void proven(struct connector *c, struct connection *connection)
 {
-    int rc = fill_input(connection, FLEET_SHA256_SIZE);
+    int rc = fill_input(connection, FLEET_SHA256_SIZE), channel = 0, rank;
 
-    if (rc > 0 && tcp_hello_check(c->options->key, connection->hello, connection->nonce, 'D',
-                                  connection->input))
-        finish(c, connection, tcp_hello_read(connection->hello, c->options));
+    if (rc > 0 &&
+        tcp_hello_check(c->options->key, connection->hello, connection->nonce, 'D',
+                        connection->input) &&
+        (rank = tcp_hello_read(connection->hello, c->options, &channel)) >= 0)
+        finish(c, connection, rank * c->channels + channel, false);
     else if (rc != 0)
         close_connection(connection);
 }
@@ -254,7 +274,7 @@ static struct connection *place_for_stranger(struct connector *c)
 {
     struct connection *oldest = NULL;
 
-    for (int i = c->options->rank; i < c->connection_count; i++) {
+    for (int i = c->options->rank * c->channels; i < c->connection_count; i++) {
         struct connection *connection = &c->connections[i];
         if (connection->phase == PHASE_FREE || connection->phase == PHASE_DONE)
             return connection;
@@ -324,23 +344,24 @@ static int wait_for_connections(struct connector *c, double until_ms, struct fle
 
 static int out_of_time(const struct connector *c, struct fleet_error *err)
 {
-    int missing = 0;
+    int at = 0, missing;
 
-    while (missing == c->options->rank || c->sockets[missing] >= 0)
-        missing++;
+    while (at / c->channels == c->options->rank || c->lanes[at].fd >= 0)
+        at++;
+    missing = at / c->channels;
     if (c->options->failed_rank)
         *c->options->failed_rank = missing;
     if (missing > c->options->rank)
-        return fleet_error(
-            err, -ETIMEDOUT, "rank %d (%s) did not connect before the deadline (%d of %d missing)",
-            missing, c->options->addresses[missing], c->missing, c->options->world - 1);
+        return fleet_error(err, -ETIMEDOUT,
+                           "rank %d (%s) did not connect before the deadline (%d of %d missing)",
+                           missing, c->options->addresses[missing], c->missing,
+                           (c->options->world - 1) * c->channels);
     return fleet_error(err, -ETIMEDOUT,
                        "connect to rank %d (%s): no success before the deadline (last: %s; %d of "
                        "%d missing)",
                        missing, c->options->addresses[missing],
-                       c->connections[missing].reason ? c->connections[missing].reason
-                                                      : "no answer",
-                       c->missing, c->options->world - 1);
+                       c->connections[at].reason ? c->connections[at].reason : "no answer",
+                       c->missing, (c->options->world - 1) * c->channels);
 }
 
 static int connect_all(struct connector *c, double deadline_ms, struct fleet_error *err)
@@ -370,17 +391,19 @@ static int prepare(struct connector *c, struct fleet_error *err)
 {
     int rank = c->options->rank, world = c->options->world;
 
-    c->connection_count = world + STRANGERS_MAX;
-    c->missing = world - 1;
+    c->channels = tcp_channels(c->options);
+    c->connection_count = world * c->channels + STRANGERS_MAX;
+    c->missing = (world - 1) * c->channels;
     c->connections = calloc((size_t)c->connection_count, sizeof(*c->connections));
     c->polls = calloc((size_t)c->connection_count + 2, sizeof(*c->polls));
     fleet_assert(c->connections && c->polls);
-    for (int r = 0; r < world; r++)
-        c->sockets[r] = -1;
+    for (int at = 0; at < world * c->channels; at++)
+        c->lanes[at] = (struct comm_lane){.fd = -1};
     for (int i = 0; i < c->connection_count; i++)
         c->connections[i].fd = -1;
-    for (int r = 0; r < rank; r++) {
-        struct connection *connection = &c->connections[r];
+    for (int at = 0; at < rank * c->channels; at++) {
+        struct connection *connection = &c->connections[at];
+        int r = at / c->channels;
         int rc = tcp_address_parse(c->options->addresses[r], r, &connection->address,
                                    &connection->address_size, err);
         if (rc < 0)
@@ -391,10 +414,10 @@ static int prepare(struct connector *c, struct fleet_error *err)
     return 0;
 }
 
-int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, int *sockets,
-                    struct fleet_error *err)
+int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms,
+                    struct comm_lane *lanes, struct fleet_error *err)
 {
-    struct connector c = {.options = options, .sockets = sockets};
+    struct connector c = {.options = options, .lanes = lanes};
     int rc;
 
     if (options->failed_rank)
@@ -404,9 +427,8 @@ int tcp_connect_all(const struct comm_tcp_options *options, double deadline_ms, 
         rc = connect_all(&c, deadline_ms, err);
     for (int i = 0; i < c.connection_count; i++)
         close_connection(&c.connections[i]);
-    for (int r = 0; r < options->world && rc < 0; r++)
-        if (sockets[r] >= 0)
-            (void)close(sockets[r]);
+    for (int at = 0; at < options->world * c.channels && rc < 0; at++)
+        tcp_close_lane(&lanes[at]);
     free(c.connections);
     free(c.polls);
     return rc;

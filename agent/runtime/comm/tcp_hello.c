@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "agent/runtime/comm/engine.h"
+
 #define HELLO_MAGIC   0x464c4a44u
-#define HELLO_VERSION 1u
+#define HELLO_VERSION 2u
 
 static void put32(uint8_t *to, uint32_t value)
 {
@@ -18,25 +20,33 @@ static uint32_t get32(const uint8_t *from)
            (uint32_t)from[3] << 24;
 }
 
-void tcp_hello_write(uint8_t hello[TCP_HELLO_SIZE], int from, int to, int world)
+void tcp_hello_write(uint8_t hello[TCP_HELLO_SIZE], const struct comm_tcp_options *options, int to,
+                     int channel)
 {
     put32(hello, HELLO_MAGIC);
     put32(hello + 4, HELLO_VERSION);
-    put32(hello + 8, (uint32_t)from);
+    put32(hello + 8, (uint32_t)options->rank);
     put32(hello + 12, (uint32_t)to);
-    put32(hello + 16, (uint32_t)world);
-    fleet_random_bytes(hello + 20, TCP_NONCE_SIZE);
+    put32(hello + 16, (uint32_t)options->world);
+    put32(hello + 20, (uint32_t)channel);
+    put32(hello + 24, (uint32_t)tcp_channels(options));
+    put32(hello + 28, options->encrypts);
+    fleet_random_bytes(hello + 32, TCP_NONCE_SIZE);
 }
 
-int tcp_hello_read(const uint8_t hello[TCP_HELLO_SIZE], const struct comm_tcp_options *options)
+int tcp_hello_read(const uint8_t hello[TCP_HELLO_SIZE], const struct comm_tcp_options *options,
+                   int *out_channel)
 {
-    uint32_t from = get32(hello + 8);
+    uint32_t from = get32(hello + 8), channel = get32(hello + 20);
+    uint32_t channels = (uint32_t)tcp_channels(options);
 
     if (get32(hello) != HELLO_MAGIC || get32(hello + 4) != HELLO_VERSION ||
         get32(hello + 12) != (uint32_t)options->rank ||
         get32(hello + 16) != (uint32_t)options->world || from >= (uint32_t)options->world ||
-        from <= (uint32_t)options->rank)
+        from <= (uint32_t)options->rank || channel >= channels || get32(hello + 24) != channels ||
+        get32(hello + 28) != options->encrypts)
         return -1;
+    *out_channel = (int)channel;
     return (int)from;
 }
 
