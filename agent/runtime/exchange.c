@@ -10,6 +10,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/strategy/topology.h"
 
 static double deadline_of(void *context)
@@ -81,6 +82,21 @@ static int make_groups(struct trainer *trainer, const struct topology *grid, uns
     return rc;
 }
 
+/* Blocks of the ranks that sum gradients, if the strategy has them. */
+static int open_hierarchy(struct trainer *trainer, struct fleet_error *err)
+{
+    const struct strategy *s = &trainer->job.plan.selection.final;
+    struct communication *c = &trainer->net.groups.communication;
+    struct comm *replicas = c->groups[OP_GROUP_REPLICAS];
+    int block = 0;
+
+    if (s->use_hierarchical_allreduce && replicas)
+        block = runtime_hierarchy_block(s->hierarchical_allreduce_inter_nranks, replicas->world);
+    return block > 0
+               ? hierarchy_open(replicas, block, trainer_deadline_ms(trainer), &c->hierarchy, err)
+               : 0;
+}
+
 static int open_groups(struct trainer *trainer, struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
@@ -95,7 +111,7 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
     for (unsigned int axes = 1; axes <= OP_GROUP_WORLD && rc == 0; axes++)
         if (is_used[axes])
             rc = make_groups(trainer, &grid, axes, err);
-    return rc;
+    return rc == 0 && is_used[OP_GROUP_REPLICAS] ? open_hierarchy(trainer, err) : rc;
 }
 
 /* ---- the gradient ---------------------------------------------------------------------------- */
@@ -187,6 +203,7 @@ void exchange_close(struct trainer *trainer)
 
     if (trainer->device.executor)
         (void)executor_bind(trainer->device.executor, NULL, NULL);
+    hierarchy_close(&groups->communication.hierarchy);
     for (unsigned int axes = 0; axes <= OP_GROUP_WORLD; axes++) {
         comm_free(groups->made[axes]);
         groups->made[axes] = NULL;

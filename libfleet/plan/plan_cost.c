@@ -6,6 +6,7 @@
 
 #include "libfleet/plan/plan_cost_internal.h"
 #include "libfleet/plan/program_traffic.h"
+#include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
 #include "libfleet/program/dgc.h"
@@ -65,9 +66,14 @@ int64_t plan_cost_bucket_elements(const struct program *program)
 static size_t exchange_bytes(const struct plan *plan)
 {
     int replicas = plan_replicas(plan);
+    const struct strategy *s = &plan->selection.final;
+    struct runtime_hierarchy two_levels = {.leaves = plan->leaves, .ranks = replicas};
     int64_t nodes_total;
     size_t messages = 0;
 
+    if (s->use_hierarchical_allreduce)
+        two_levels.block =
+            runtime_hierarchy_block(s->hierarchical_allreduce_inter_nranks, replicas);
     if (is_applied(plan, UNIT_FP16_ALLREDUCE) && !is_divided(plan))
         return replicas > 1 ? 2 * (size_t)plan_cost_bucket_elements(&plan->program) : 0;
     if (is_local(plan))
@@ -75,6 +81,9 @@ static size_t exchange_bytes(const struct plan *plan)
     (void)tree_slots_max(plan->leaves, replicas, &nodes_total);
     if (is_applied(plan, UNIT_DGC) && replicas > 1)
         messages = (size_t)plan_cost_message_bytes(plan, true) * (size_t)replicas;
+    if (two_levels.block > 0)
+        return messages +
+               runtime_hierarchy_bytes(&two_levels, plan_cost_bucket_elements(&plan->program));
     return messages +
            runtime_exchange_bytes(nodes_total, replicas, plan_cost_bucket_elements(&plan->program));
 }

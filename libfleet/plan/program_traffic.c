@@ -149,8 +149,12 @@ static struct runtime_place place_of(const struct plan *plan, const struct progr
 {
     int sharding = plan->topology.degree[TOPOLOGY_SHARDING];
     unsigned int group = op->attributes.group;
+    const struct strategy *s = &plan->selection.final;
     struct runtime_place place = {.ranks = ranks_of(&plan->topology, group),
                                   .leaves = plan->leaves};
+
+    if (s->use_hierarchical_allreduce && group == OP_GROUP_REPLICAS)
+        place.block = s->hierarchical_allreduce_inter_nranks;
 
     if ((group & OP_GROUP_REPLICAS) == OP_GROUP_REPLICAS)
         place.place = replica;

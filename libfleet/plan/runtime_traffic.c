@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/plan/runtime_traffic.h"
 
+#include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
 
@@ -25,14 +26,23 @@ static int64_t own_elements(int64_t count, int64_t largest, const struct runtime
 }
 
 /* The partial sums to the ranks that add a part, then the own part's sum to all. */
-static double tree_sum(int64_t count, const struct runtime_place *p)
+double runtime_tree_sum_sent(int64_t count, int64_t nodes, const struct runtime_place *p)
 {
-    int64_t nodes = tree_slots_of(p->leaves, p->ranks, p->place).nodes;
     int64_t own = own_elements(count, RUNTIME_EXCHANGE_PART * p->ranks, p);
 
     if (count <= RUNTIME_EXCHANGE_WHOLE)
         return (double)(nodes * count * (p->ranks - 1)) * sizeof(float);
     return (double)(nodes * (count - own) + own * (p->ranks - 1)) * sizeof(float);
+}
+
+static double tree_sum(int64_t count, const struct runtime_place *p)
+{
+    int block = runtime_hierarchy_block(p->block, p->ranks);
+    struct runtime_hierarchy two_levels = {p->leaves, p->ranks, block, p->place};
+
+    return block > 0 ? runtime_hierarchy_sent(&two_levels, count)
+                     : runtime_tree_sum_sent(count,
+                                             tree_slots_of(p->leaves, p->ranks, p->place).nodes, p);
 }
 
 static double reduce(int64_t count, size_t size, bool is_for_root, bool is_root,
@@ -48,13 +58,16 @@ static double reduce(int64_t count, size_t size, bool is_for_root, bool is_root,
     return (double)(count - own + own * to) * (double)size;
 }
 
+double runtime_broadcast_sent(double bytes, int ranks, int place)
+{
+    if (bytes <= (double)RUNTIME_BROADCAST_DIRECT || ranks <= 2)
+        return place == 0 ? bytes * (ranks - 1) : 0;
+    return place < ranks - 1 ? bytes : 0;
+}
+
 static double broadcast(double bytes, int root, const struct runtime_place *p)
 {
-    int place = (p->place - root + p->ranks) % p->ranks;
-
-    if (bytes <= (double)RUNTIME_BROADCAST_DIRECT || p->ranks <= 2)
-        return place == 0 ? bytes * (p->ranks - 1) : 0;
-    return place < p->ranks - 1 ? bytes : 0;
+    return runtime_broadcast_sent(bytes, p->ranks, (p->place - root + p->ranks) % p->ranks);
 }
 
 /* Parts of a range go by owner: each in its turn. */

@@ -25,10 +25,16 @@ int64_t runtime_part_first(int64_t count, int world, int part);
 struct runtime_place {
     int ranks, place;
     int64_t leaves; /* micro-batches of an update, over all ranks of the group */
+    int block;      /* of the sum in two levels; 0: it has one (runtime_hierarchy.h) */
 };
 
 /* Bytes that the rank sends in one execution. Parts of a range are taken as equal. */
 double runtime_sent(const struct program *program, const struct program_op *op,
                     const struct runtime_place *place);
+
+/* The same of one comm_tree_sum() of a rank with so many partial sums, and of one comm_broadcast()
+ * from the first of `ranks`. */
+double runtime_tree_sum_sent(int64_t count, int64_t nodes, const struct runtime_place *place);
+double runtime_broadcast_sent(double bytes, int ranks, int place);
 
 #endif

@@ -74,7 +74,6 @@ static const struct {
     {"split_data", WHEN_SET, own_search},
     {"downpour_table_param", WHEN_SET, no_server},
     {"sync_nccl_allreduce", WHEN_SET, one_at_a_time},
-    {"use_hierarchical_allreduce", WHEN_TRUE, one_order},
     {"fuse_grad_size_in_TFLOPS", WHEN_SET, by_bytes},
     {"fuse_grad_size_in_num", WHEN_SET, by_bytes},
     {"cudnn_exhaustive_search", WHEN_SET, cudnn},
@@ -158,6 +157,43 @@ static bool is_true(const struct strategy *s, const char *path)
     return *(const bool *)knob_value(field, message);
 }
 
+/* Why gradients are summed in one level, or NULL. */
+static const char *why_one_level(const struct strategy *asked, const struct topology *t,
+                                 const struct select_result *out)
+{
+    const struct strategy *s = &out->final;
+    int replicas = t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING];
+    int block = asked->hierarchical_allreduce_inter_nranks;
+
+    if (t->world == 1)
+        return "one worker has no other to exchange with";
+    if (asked->sync_batch_norm)
+        return "sync_batch_norm turns it off";
+    if (s->localsgd || s->adaptive_localsgd || s->fp16_allreduce)
+        return "gradients do not travel in fp32, so their sum has one level";
+    if (block < 2 || block >= replicas || replicas % block != 0)
+        return "a block must be smaller than the number of replicas, and divide it";
+    return NULL;
+}
+
+static void explain_hierarchy(const struct strategy *asked, const struct topology *t,
+                              struct select_result *out)
+{
+    const char *why = why_one_level(asked, t, out);
+
+    if (why) {
+        select_note(&out->without_effect, "use_hierarchical_allreduce", "%s", why);
+        return;
+    }
+    select_note(
+        &out->notes, "use_hierarchical_allreduce",
+        "gradients are summed inside blocks of %d workers, then by the first worker of each "
+        "block",
+        (int)asked->hierarchical_allreduce_inter_nranks);
+    select_note(&out->notes, "hierarchical_allreduce_inter_nranks",
+                "the workers of a block, which should be those of one machine");
+}
+
 /* Knobs of the exchange without a more specific reason. */
 static void explain_lonely_knobs(const struct strategy *asked, const struct topology *t,
                                  struct select_result *out)
@@ -171,11 +207,12 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
     if (t->world == 1 && strcmp(asked->gradient_scale_configs.scale_strategy, "avg") != 0)
         select_note(&out->without_effect, "gradient_scale_configs.scale_strategy",
                     "one worker has no other to average with");
-    if (asked->nccl_comm_num > 1)
+    if (asked->nccl_comm_num > 1 && (t->world == 1 || asked->sync_batch_norm))
         select_note(&out->without_effect, "nccl_comm_num", "%s",
-                    t->world == 1            ? "one worker has no other to exchange with"
-                    : asked->sync_batch_norm ? "sync_batch_norm uses one communicator"
-                                             : "one exchange is in flight at a time");
+                    t->world == 1 ? "one worker has no other to exchange with"
+                                  : "sync_batch_norm uses one communicator");
+    if (asked->use_hierarchical_allreduce)
+        explain_hierarchy(asked, t, out);
     if (asked->calc_comm_same_stream && t->world == 1)
         select_note(&out->without_effect, "calc_comm_same_stream",
                     "one worker has no other to exchange with");
@@ -325,6 +362,11 @@ static void note_choices(const struct strategy *s, const struct topology *t,
         select_note(&out->notes, "calc_comm_same_stream",
                     "exchanges run between the kernels, not beside them: none of their time is "
                     "hidden");
+    if (s->nccl_comm_num > 1 && t->world > 1 && !s->sync_batch_norm)
+        select_note(&out->notes, "nccl_comm_num",
+                    "two workers on different machines send each other large messages over %d "
+                    "connections at the same time",
+                    (int)s->nccl_comm_num);
     if (strcmp(s->gradient_scale_configs.scale_strategy, "sum") == 0 && t->world > 1)
         select_note(&out->notes, "gradient_scale_configs.scale_strategy",
                     "the mean gradients of the workers are added and not divided by their number: "

@@ -97,6 +97,8 @@ static const struct {
         "{\"micro_batch\":2,\"micro_batch_size\":2}}"},
     {2, "{\"tensor_parallel\":true,\"tensor_parallel_configs\":{\"tensor_parallel_degree\":1}}"},
     {2, "{\"use_hierarchical_allreduce\":true,\"hierarchical_allreduce_inter_nranks\":2}"},
+    {4, "{\"use_hierarchical_allreduce\":true,\"hierarchical_allreduce_inter_nranks\":2,"
+        "\"nccl_comm_num\":3}"},
 };
 
 static void test_knobs_run__degrees_that_change_nothing_change_no_bit(void **state)

@@ -121,7 +121,8 @@ static int expect(struct worker *w, const char *name, int64_t i, double wanted,
 /* Run a section; the communicator sends what the operators say. */
 static int run(struct worker *w, enum program_section section, struct fleet_error *err)
 {
-    struct runtime_place place = {w->self->all->world, w->self->rank, w->range.leaves};
+    struct runtime_place place = {
+        .ranks = w->self->all->world, .place = w->self->rank, .leaves = w->range.leaves};
     uint64_t before = w->self->comm->bytes_sent;
     int rc = executor_run(w->executor, section, &w->state.bases, &scalars, &never, err);
     double planned = 0, sent = (double)(w->self->comm->bytes_sent - before);

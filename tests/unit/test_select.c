@@ -550,8 +550,7 @@ static void test_select__idle_knobs_are_named(void **state)
 static void test_select__knobs_of_the_exchange_that_change_nothing_are_named(void **state)
 {
     static const char *const knobs[][2] = {
-        {"{'nccl_comm_num': 2}", "nccl_comm_num"},
-        {"{'use_hierarchical_allreduce': true, 'hierarchical_allreduce_inter_nranks': 2}",
+        {"{'use_hierarchical_allreduce': true, 'hierarchical_allreduce_inter_nranks': 4}",
          "use_hierarchical_allreduce"},
         {"{'find_unused_parameters': true}", "find_unused_parameters"},
         {"{'sync_nccl_allreduce': false}", "sync_nccl_allreduce"},
@@ -590,6 +589,45 @@ static void test_select__knobs_of_the_exchange_that_change_nothing_are_named(voi
     }
 }
 
+static void test_select__a_sum_in_two_levels_is_reported(void **state)
+{
+    struct select_options options = {.policy = STRATEGY_FULL, .world_size = 4};
+    struct fleet_errors errors = {0};
+    struct select_result r;
+    struct strategy s;
+
+    (void)state;
+    make(&s, "{'use_hierarchical_allreduce': true, 'hierarchical_allreduce_inter_nranks': 2}");
+    assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
+    assert_int_equal(r.without_effect.count, 0);
+    assert_true(select_has_note(&r.notes, "use_hierarchical_allreduce"));
+    assert_true(select_has_note(&r.notes, "hierarchical_allreduce_inter_nranks"));
+    select_result_release(&r);
+    strategy_release(&s);
+}
+
+static void test_select__channels_are_reported(void **state)
+{
+    struct select_options options = {.policy = STRATEGY_FULL, .world_size = 4};
+    struct fleet_errors errors = {0};
+    struct select_result r;
+    struct strategy s;
+
+    (void)state;
+    make(&s, "{'nccl_comm_num': 2}");
+    assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
+    assert_int_equal(r.final.nccl_comm_num, 2);
+    assert_false(select_has_note(&r.without_effect, "nccl_comm_num"));
+    assert_true(select_has_note(&r.notes, "nccl_comm_num"));
+    select_result_release(&r);
+    options.world_size = 1;
+    assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
+    assert_int_equal(r.final.nccl_comm_num, 1);
+    assert_true(select_has_note(&r.without_effect, "nccl_comm_num"));
+    select_result_release(&r);
+    strategy_release(&s);
+}
+
 static void test_select__another_mode_is_idle(void **state)
 {
     struct strategy s;
@@ -619,8 +657,9 @@ static void test_select__forced_values_show_in_the_final_strategy(void **state)
     assert_true(r.final.build_strategy.enable_sequential_execution);
     assert_true(r.final.build_strategy.enable_backward_optimizer_op_deps);
     assert_int_equal(r.final.execution_strategy.num_threads, 4);
-    assert_int_equal(r.notes.count, 1);
-    assert_string_equal(r.notes.items[0].knob, "recompute");
+    assert_int_equal(r.notes.count, 2);
+    assert_string_equal(r.notes.items[0].knob, "nccl_comm_num");
+    assert_string_equal(r.notes.items[1].knob, "recompute");
     select_result_release(&r);
     s.sync_batch_norm = true;
     s.has_sync_batch_norm = KNOB_BY_NAME;
@@ -715,6 +754,8 @@ int main(void)
         cmocka_unit_test(test_select__one_worker_leaves_exchange_without_effect),
         cmocka_unit_test(test_select__idle_knobs_are_named),
         cmocka_unit_test(test_select__knobs_of_the_exchange_that_change_nothing_are_named),
+        cmocka_unit_test(test_select__a_sum_in_two_levels_is_reported),
+        cmocka_unit_test(test_select__channels_are_reported),
         cmocka_unit_test(test_select__another_mode_is_idle),
         cmocka_unit_test(test_select__forced_values_show_in_the_final_strategy),
         cmocka_unit_test(test_select__keeps_its_guarantees_on_all_subsets),

@@ -31,10 +31,17 @@
 struct cursor {
     int64_t leaves;
     int world, rank; /* whose nodes these are */
+    int each;        /* ranks of the tree that a rank stands for */
     struct tree_node nodes[TREE_NODES_MAX];
     int count, at;
     int taken; /* nodes gone past, of all ranks */
 };
+
+static int nodes_of_rank(int64_t leaves, int world, int each, int rank, struct tree_node *nodes)
+{
+    return tree_nodes(leaves, tree_first_leaf(leaves, world * each, rank * each),
+                      tree_first_leaf(leaves, world * each, (rank + 1) * each), nodes);
+}
 
 /* Go to the next rank's nodes if this one's are used up. */
 static void next_node(struct cursor *c)
@@ -42,8 +49,7 @@ static void next_node(struct cursor *c)
     while (c->at == c->count && c->rank < c->world - 1) {
         c->rank++;
         c->at = 0;
-        c->count = tree_nodes(c->leaves, tree_first_leaf(c->leaves, c->world, c->rank),
-                              tree_first_leaf(c->leaves, c->world, c->rank + 1), c->nodes);
+        c->count = nodes_of_rank(c->leaves, c->world, c->each, c->rank, c->nodes);
     }
 }
 
@@ -67,15 +73,14 @@ static void walk_range(struct upper_tree *tree, struct cursor *cursor, int64_t a
 }
 
 /* Nodes of all ranks: those of rank r begin at first_node[r] (NULL: only counted). */
-static int count_nodes(int64_t leaves, int world, int *first_node, int *out_max)
+static int count_nodes(int64_t leaves, int world, int each, int *first_node, int *out_max)
 {
     struct tree_node nodes[TREE_NODES_MAX];
     int total = 0;
 
     *out_max = 0;
     for (int r = 0; r < world; r++) {
-        int count = tree_nodes(leaves, tree_first_leaf(leaves, world, r),
-                               tree_first_leaf(leaves, world, r + 1), nodes);
+        int count = nodes_of_rank(leaves, world, each, r, nodes);
         if (first_node)
             first_node[r] = total;
         total += count;
@@ -88,12 +93,12 @@ static int count_nodes(int64_t leaves, int world, int *first_node, int *out_max)
 }
 
 /* first_node and walk have room for world + 1 and for 2 · nodes. */
-static void upper_tree_init(struct upper_tree *tree, int64_t leaves, int world)
+static void upper_tree_init(struct upper_tree *tree, int64_t leaves, int world, int each)
 {
-    struct cursor cursor = {.leaves = leaves, .world = world, .rank = -1};
+    struct cursor cursor = {.leaves = leaves, .world = world, .each = each, .rank = -1};
 
     fleet_assert(leaves >= 1);
-    tree->node_count = count_nodes(leaves, world, tree->first_node, &tree->node_max);
+    tree->node_count = count_nodes(leaves, world, each, tree->first_node, &tree->node_max);
     tree->walk = tree->first_node + world + 1;
     tree->walk_count = 0;
     next_node(&cursor);
@@ -165,7 +170,7 @@ size_t tree_sum_workspace(int64_t leaves, int world, int64_t count)
 {
     int node_max;
 
-    return runtime_exchange_bytes(count_nodes(leaves, world, NULL, &node_max), world, count);
+    return runtime_exchange_bytes(count_nodes(leaves, world, 1, NULL, &node_max), world, count);
 }
 
 /* All nodes to all ranks. */
@@ -264,8 +269,8 @@ static void lay_out(struct comm_request *run)
 {
     const struct comm_call *call = &run->call;
     struct tree_state *s = &run->tree;
-    int world = run->comm->world, node_max;
-    int64_t nodes = count_nodes(call->leaves, world, NULL, &node_max), floats;
+    int world = run->comm->world, each = call->stands_for > 0 ? call->stands_for : 1, node_max;
+    int64_t nodes = count_nodes(call->leaves, world, each, NULL, &node_max), floats;
     char *at = call->workspace;
 
     *s = (struct tree_state){.stride = runtime_exchange_held(call->count, world)};
@@ -275,7 +280,7 @@ static void lay_out(struct comm_request *run)
     at += ((size_t)floats * sizeof(float) + 7) / 8 * 8;
     s->nodes = (const float **)(void *)at;
     s->tree.first_node = (int *)(void *)(s->nodes + nodes);
-    upper_tree_init(&s->tree, call->leaves, world);
+    upper_tree_init(&s->tree, call->leaves, world, each);
 }
 
 static bool whole(struct comm_request *run)

@@ -194,6 +194,11 @@ static void fold(const struct exchange *x)
                                 x->op->attributes.flat_count);
 }
 
+static bool is_in_two_levels(const struct communication *c, const struct program_op *op)
+{
+    return c->hierarchy.block && op->attributes.group == OP_GROUP_REPLICAS;
+}
+
 /* The partial sums of all ranks complete the tree: the bits do not depend on the ranks. */
 static int sum_in_tree(const struct exchange *x)
 {
@@ -205,8 +210,18 @@ static int sum_in_tree(const struct exchange *x)
 
     for (int n = 0; n < count; n++)
         slots[n] = backend_map(x->backend, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE);
-    rc = comm_tree_sum(x->comm, c->leaves, slots, x->op->attributes.flat_count, c->workspace,
-                       deadline_of(x), x->err);
+    if (is_in_two_levels(c, x->op))
+        rc = hierarchy_tree_sum(&(struct hierarchy_sum){.hierarchy = &c->hierarchy,
+                                                        .leaves = c->leaves,
+                                                        .slots = slots,
+                                                        .nodes = c->nodes,
+                                                        .count = x->op->attributes.flat_count,
+                                                        .workspace = c->workspace,
+                                                        .deadline_ms = deadline_of(x)},
+                                x->err);
+    else
+        rc = comm_tree_sum(x->comm, c->leaves, slots, x->op->attributes.flat_count, c->workspace,
+                           deadline_of(x), x->err);
     for (int n = 0; n < count; n++)
         backend_unmap(x->backend, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE, slots[n]);
     return rc;
@@ -398,7 +413,9 @@ size_t communication_workspace(const struct communication *c, const struct progr
         if (!op_definition(op->kind)->is_communication ||
             !(comm = c->groups[op->attributes.group]) || comm->world == 1)
             continue;
-        if (op->kind == OP_TREE_SUM)
+        if (op->kind == OP_TREE_SUM && is_in_two_levels(c, op))
+            bytes = hierarchy_workspace(&c->hierarchy, c->leaves, op->attributes.flat_count);
+        else if (op->kind == OP_TREE_SUM)
             bytes = tree_sum_workspace(c->leaves, comm->world, op->attributes.flat_count);
         else if (op->attributes.wire == OP_WIRE_FP16)
             bytes = sizeof(uint16_t) * (size_t)op_payload(program, op) *

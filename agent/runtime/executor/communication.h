@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/executor/hierarchy.h"
 #include "libfleet/plan/tree.h"
 
 struct comm;
@@ -26,6 +27,7 @@ struct fleet_error;
 struct communication {
     struct comm *world;                      /* aborted when a run fails halfway; may be NULL */
     struct comm *groups[OP_GROUP_WORLD + 1]; /* by the set of axes; NULL: only this rank */
+    struct hierarchy hierarchy;              /* of sums over OP_GROUP_REPLICAS; block NULL: none */
     void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The sum in two levels: the bits of the sequential tree, and the bytes that the plan says.
+ */
+#include <math.h>
+
+#include "agent/runtime/executor/hierarchy.h"
+#include "libfleet/plan/runtime_hierarchy.h"
+#include "libfleet/plan/runtime_traffic.h"
+#include "libfleet/plan/tree.h"
+#include "tests/unit/comm_ranks.h"
+
+static float leaf_value(int64_t leaf, int64_t element)
+{
+    uint32_t x = (uint32_t)(leaf * 2654435761u + element * 40503u + 12345u);
+
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return (float)(int32_t)x * (float)ldexp(1.0, (int)(x % 23) - 40);
+}
+
+static float sequential(int64_t a, int64_t b, int64_t element)
+{
+    int64_t middle;
+
+    if (b - a == 1)
+        return leaf_value(a, element);
+    middle = tree_split(a, b);
+    return sequential(a, middle, element) + sequential(middle, b, element);
+}
+
+struct sum_case {
+    int world, block;
+    int64_t leaves, count;
+};
+
+static uint64_t sent_by(const struct hierarchy *h)
+{
+    return h->block->bytes_sent + (h->leaders ? h->leaders->bytes_sent : 0);
+}
+
+static int check_bytes(const struct sum_case *x, const struct hierarchy *h, uint64_t sent,
+                       struct fleet_error *err)
+{
+    struct runtime_hierarchy shape = {x->leaves, x->world, x->block, h->place};
+    double planned = runtime_hierarchy_sent(&shape, x->count);
+
+    return (double)sent == planned
+               ? 0
+               : fleet_error(err, -EBADMSG, "rank %d of %d in blocks of %d sent %llu, planned %.0f",
+                             h->place, x->world, x->block, (unsigned long long)sent, planned);
+}
+
+static int check_bits(const struct sum_case *x, const float *sum, struct fleet_error *err)
+{
+    for (int64_t e = 0; e < x->count; e++) {
+        float expected = sequential(0, x->leaves, e);
+        if (memcmp(&expected, &sum[e], sizeof(float)) != 0)
+            return fleet_error(err, -EBADMSG,
+                               "%d ranks in blocks of %d, leaves %lld, element %lld: %a, not %a",
+                               x->world, x->block, (long long)x->leaves, (long long)e,
+                               (double)sum[e], (double)expected);
+    }
+    return 0;
+}
+
+static int sum_slots(const struct sum_case *x, const struct hierarchy *h, float *const *slots,
+                     int nodes, struct fleet_error *err)
+{
+    struct hierarchy_sum sum = {.hierarchy = h,
+                                .leaves = x->leaves,
+                                .slots = slots,
+                                .nodes = nodes,
+                                .count = x->count,
+                                .workspace = malloc(hierarchy_workspace(h, x->leaves, x->count)),
+                                .deadline_ms = comm_ranks_patience()};
+    uint64_t before = sent_by(h);
+    int rc = hierarchy_tree_sum(&sum, err);
+
+    free(sum.workspace);
+    if (rc == 0)
+        rc = check_bytes(x, h, sent_by(h) - before, err);
+    return rc == 0 ? check_bits(x, slots[0], err) : rc;
+}
+
+static int sum_in_blocks(struct comm_rank *self, struct fleet_error *err)
+{
+    const struct sum_case *x = self->all->argument;
+    struct tree_node nodes[TREE_NODES_MAX];
+    int count = tree_nodes(x->leaves, tree_first_leaf(x->leaves, x->world, self->rank),
+                           tree_first_leaf(x->leaves, x->world, self->rank + 1), nodes);
+    float *slots[TREE_NODES_MAX];
+    struct hierarchy h;
+    int rc = hierarchy_open(self->comm, x->block, comm_ranks_patience(), &h, err);
+
+    for (int i = 0; i < count; i++) {
+        slots[i] = malloc((size_t)x->count * sizeof(float));
+        for (int64_t e = 0; e < x->count; e++)
+            slots[i][e] = sequential(nodes[i].first, nodes[i].end, e);
+    }
+    if (rc == 0)
+        rc = sum_slots(x, &h, slots, count, err);
+    hierarchy_close(&h);
+    for (int i = 0; i < count; i++)
+        free(slots[i]);
+    return rc;
+}
+
+static void test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_says(void **state)
+{
+    static const struct sum_case cases[] = {
+        {4, 2, 8, 1},     {4, 2, 10, 8193}, {4, 2, 13, 50001}, {6, 2, 17, 9000},
+        {6, 3, 13, 8192}, {8, 4, 11, 9001}, {8, 2, 64, 40000}, {4, 2, 5, 140001},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct comm_ranks c;
+        comm_ranks_init(&c, cases[i].world);
+        c.neighbours = (enum comm_neighbours)(i % 3);
+        c.argument = &cases[i];
+        comm_ranks_run(&c, sum_in_blocks);
+        comm_ranks_release(&c);
+    }
+}
+
+static void test_hierarchy__blocks_must_divide_the_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(runtime_hierarchy_block(2, 4), 2);
+    assert_int_equal(runtime_hierarchy_block(3, 4), 0);
+    assert_int_equal(runtime_hierarchy_block(4, 4), 0); /* one block */
+    assert_int_equal(runtime_hierarchy_block(1, 4), 0);
+    assert_int_equal(runtime_hierarchy_block(0, 4), 0);
+}
+
+/* Between the blocks each machine sends what one rank of a flat sum of as many ranks sends. */
+static void test_hierarchy__a_block_sends_less_to_others(void **state)
+{
+    const int64_t count = 1 << 20, leaves = 64;
+    struct runtime_place two = {.ranks = 2, .leaves = leaves};
+    double flat = 0;
+
+    (void)state;
+    for (int r = 0; r < 4; r++) { /* four of eight ranks: what goes to the other four */
+        struct runtime_place place = {.ranks = 8, .place = r, .leaves = leaves};
+        flat += runtime_tree_sum_sent(count, tree_slots_of(leaves, 8, r).nodes, &place) * 4 / 7;
+    }
+    assert_true(runtime_tree_sum_sent(count, 1, &two) * 3.9 < flat);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_says),
+        cmocka_unit_test(test_hierarchy__blocks_must_divide_the_ranks),
+        cmocka_unit_test(test_hierarchy__a_block_sends_less_to_others),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
