@@ -160,6 +160,42 @@ static void check_written(const struct validation *c, const char *name, const ch
                          path, volume->name);
 }
 
+/* The setting with which each worker writes a part of a checkpoint that no other has; NULL: none
+ * does. */
+static const char *part_writer(const struct strategy *s)
+{
+    if (s->sharding || s->hybrid_configs.sharding_degree > 1)
+        return "sharding";
+    return s->localsgd            ? "localsgd"
+           : s->adaptive_localsgd ? "adaptive_localsgd"
+           : s->dgc               ? "dgc"
+                                  : NULL;
+}
+
+/* Then all workers need one folder. */
+static void check_shared(const struct validation *c, const char *name, const char *path)
+{
+    const struct fleetjob_worker *worker = &c->job->spec.worker;
+    const struct fleetjob_volume *volume = volume_of(worker, path);
+    const char *setting = part_writer(&c->job->spec.strategy);
+
+    if (!c->options->in_cluster || worker->template_ || worker->replicas < 2 || !setting || !volume)
+        return;
+    if (volume->empty_dir)
+        fleet_errors_add(
+            c->errors, name,
+            "\"%.200s\" lies on volume %s, an emptyDir that each worker has for itself: "
+            "with %s all workers write parts of one checkpoint, so they need a volume "
+            "that all share, a claim for example",
+            path, volume->name, setting);
+    else if (volume->host_path && c->warnings)
+        fleet_errors_add(
+            c->warnings, name,
+            "with %s all workers write parts of one checkpoint: all nodes must show the "
+            "same files below %s",
+            setting, volume->host_path);
+}
+
 static void check_paths(const struct validation *c)
 {
     const struct training_config *training = &c->job->spec.training;
@@ -168,8 +204,10 @@ static void check_paths(const struct validation *c)
         return;
     /* The visitor only reads, so the job does not change. */
     fleet_object_paths(&training_type, (void *)training, "spec.training", check_path, (void *)c);
-    if (training->has_checkpoint && validation_knows(c, "spec.training.checkpoint.path"))
+    if (training->has_checkpoint && validation_knows(c, "spec.training.checkpoint.path")) {
         check_written(c, "spec.training.checkpoint.path", training->checkpoint.path);
+        check_shared(c, "spec.training.checkpoint.path", training->checkpoint.path);
+    }
     if (c->options->in_cluster && c->warnings && training_lacks_vocabulary(training))
         fleet_errors_add(c->warnings, "spec.training.model.vocabulary",
                          "is not given; the trainers read it from spec.training.data.vocabulary, "
