@@ -117,9 +117,12 @@ struct report {
     int64_t leaf; /* of micro_batch */
 };
 
-/* The first parameter, by name, with a value that is not finite in flat space `flat`. */
-static void find_in_flat(struct trainer *trainer, const float *flat, struct finding *out)
+/* The first parameter, by name, with a value that is not finite in `flat`, which has what this rank
+ * holds of a flat space. */
+static void find_in_flat(struct trainer *trainer, const float *flat, enum ownership_space space,
+                         struct finding *out)
 {
+    const struct placement *placement = &trainer->placement;
     const struct program *program = &trainer->job.plan.program;
     FLEET_AUTO_FREE int *parameters = NULL;
     int count = program_parameters(program, false, &parameters);
@@ -127,9 +130,12 @@ static void find_in_flat(struct trainer *trainer, const float *flat, struct find
     *out = (struct finding){.op = PROGRAM_NONE};
     for (int i = 0; i < count && !out->is_found; i++) {
         const struct program_var *var = &program->vars[parameters[i]];
+        int64_t at = ownership_place(&placement->map, space, var->flat_offset, placement->replica);
+        if (at == OWNERSHIP_NOBODY)
+            continue;
         out->var = parameters[i];
-        diagnose_values(trainer->device.backend, PROGRAM_FP32, flat + var->flat_offset,
-                        program_var_elements(var), out);
+        diagnose_values(trainer->device.backend, PROGRAM_FP32, flat + at, program_var_elements(var),
+                        out);
     }
 }
 
@@ -139,7 +145,8 @@ static int find_in_leaves(struct trainer *trainer, int64_t update, const struct 
     struct executor_bases bases = trainer->state.bases;
 
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
-    for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found; leaf++) {
+    for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found;
+         leaf += range->step) {
         struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
         if (train_load_leaf(trainer, update, leaf, err) < 0 ||
             diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
@@ -225,9 +232,29 @@ static void say_sum(const struct trainer *trainer, int64_t update, const struct 
                    summing_operator(program));
 }
 
-/* Micro-batches are handed out in order: the lowest rank that found one has the first one. */
+/* The report with the first micro-batch, or the first parameter by name in the sum; NULL: none. */
+static const struct report *first_report(const struct trainer *trainer, const struct report *all,
+                                         bool of_sum)
+{
+    const struct program *program = &trainer->job.plan.program;
+    const struct report *first = NULL;
+
+    for (int r = 0; r < trainer->generation.world; r++) {
+        const struct report *report = &all[r];
+        if (!(of_sum ? report->sum.is_found : report->micro_batch.is_found))
+            continue;
+        if (!first || (of_sum ? strcmp(program->vars[report->sum.var].name,
+                                       program->vars[first->sum.var].name) < 0
+                              : report->leaf < first->leaf))
+            first = report;
+    }
+    return first;
+}
+
 static void say(const struct trainer *trainer, int64_t update, const struct report *all, char *out)
 {
+    const struct report *first;
+
     (void)snprintf(out, DIAGNOSE_TEXT_SIZE, "step %" PRId64 ": the gradient is not finite",
                    trainer_steps(trainer, update));
     for (int r = 0; r < trainer->generation.world; r++)
@@ -235,13 +262,14 @@ static void say(const struct trainer *trainer, int64_t update, const struct repo
             say_parameter(trainer, update, &all[r].parameter, out);
             return;
         }
-    for (int r = 0; r < trainer->generation.world; r++)
-        if (all[r].micro_batch.is_found) {
-            say_leaf(trainer, update, &all[r], r, out);
-            return;
-        }
-    if (all[0].sum.is_found)
-        say_sum(trainer, update, &all[0].sum, out);
+    first = first_report(trainer, all, false);
+    if (first) {
+        say_leaf(trainer, update, first, (int)(first - all), out);
+        return;
+    }
+    first = first_report(trainer, all, true);
+    if (first)
+        say_sum(trainer, update, &first->sum, out);
 }
 
 int diagnose_update(struct trainer *trainer, int64_t update, const struct leaf_range *range,
@@ -252,8 +280,9 @@ int diagnose_update(struct trainer *trainer, int64_t update, const struct leaf_r
 
     fleet_assert(all != NULL);
     memset(&mine, 0, sizeof(mine)); /* padding is sent, too */
-    find_in_flat(trainer, trainer->state.slots[0], &mine.sum);
-    find_in_flat(trainer, trainer->state.bases.segment[MEMORY_PARAMETERS], &mine.parameter);
+    find_in_flat(trainer, trainer->state.slots[0], OWNERSHIP_GRADIENTS, &mine.sum);
+    find_in_flat(trainer, trainer->state.bases.segment[MEMORY_PARAMETERS], OWNERSHIP_PARAMETERS,
+                 &mine.parameter);
     if (!mine.parameter.is_found && find_in_leaves(trainer, update, range, &mine, err) < 0)
         return err->code;
     if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),

@@ -75,7 +75,7 @@ static int use_level(struct trainer *trainer, enum fleet_isa level, struct fleet
     return 0;
 }
 
-static int use_memory(struct trainer *trainer, struct fleet_error *err)
+static void use_memory(struct trainer *trainer)
 {
     free(trainer->progress.vote_workspace);
     trainer->progress.vote_workspace =
@@ -83,7 +83,6 @@ static int use_memory(struct trainer *trainer, struct fleet_error *err)
                                  trainer->job.row));
     fleet_assert(trainer->progress.vote_workspace != NULL);
     evaluate_reserve(trainer);
-    return state_reserve_slots(&trainer->state, trainer->generation.range.slots, err);
 }
 
 /* Plan with the number of ranks that there are; the executor points into the plan. */
@@ -119,14 +118,16 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     trainer->progress.viewed = 0;
     trainer->generation.lineage = assign->assign.lineage;
     leaf_range_release(&trainer->generation.range);
-    leaf_range_init(&trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
-                    trainer->generation.world, trainer->generation.rank);
+    (exchange_divides(trainer) ? leaf_range_init_in_turn : leaf_range_init)(
+        &trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
+        trainer->generation.world, trainer->generation.rank);
     leaf_range_release(&trainer->generation.last_range);
-    leaf_range_init_unsummed(&trainer->generation.last_range,
-                             trainer->job.config.steps % trainer->job.merge *
-                                 trainer->job.micro_batches,
-                             trainer->generation.world, trainer->generation.rank);
-    return use_memory(trainer, err);
+    leaf_range_init_unsummed(
+        &trainer->generation.last_range,
+        trainer->job.config.steps % trainer->job.merge * trainer->job.micro_batches,
+        trainer->generation.world, trainer->generation.rank, exchange_divides(trainer));
+    use_memory(trainer);
+    return 0;
 }
 
 static int connect_ranks(struct trainer *trainer, const struct link_message *assign,
@@ -329,6 +330,8 @@ static int place_divided(struct trainer *trainer, const struct reshard_peer *pee
     }
     if (rc == 0)
         rc = use_level(trainer, trainer->generation.level, err);
+    if (rc == 0)
+        rc = exchange_divide(trainer, err);
     if (rc == 0)
         rc = executor_bind(trainer->device.executor, &trainer->net.groups.communication, err);
     share_prepare(trainer);

@@ -10,6 +10,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/adders.h"
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/strategy/topology.h"
 
@@ -133,11 +134,11 @@ static void bring_sums(struct trainer *trainer, struct communication *c)
     const struct leaf_range *range = &trainer->generation.range;
     struct tree_node nodes[TREE_NODES_MAX];
 
-    c->slots = trainer->state.slots;
     c->nodes = tree_nodes(range->leaves, range->first, range->end, nodes);
     c->leaves = range->leaves;
     c->averaged = (double)update_averaged(trainer);
-    if (trainer->generation.world == 1 || !exchanges_all(&trainer->job.plan.program))
+    if (trainer->generation.world == 1 || exchange_divides(trainer) ||
+        !exchanges_all(&trainer->job.plan.program))
         return;
     c->folds = range->instructions + range->folds_first;
     c->fold_count = range->count - range->folds_first;
@@ -157,9 +158,16 @@ int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range
             break;
         if (op_definition(program->ops[i].kind)->is_communication)
             return tree_first_leaf(range->leaves, trainer->generation.world, 1) -
-                   (range->end - range->first);
+                   leaf_range_own(range);
     }
     return 0;
+}
+
+/* ---- divided gradients ----------------------------------------------------------------------- */
+
+bool exchange_divides(const struct trainer *trainer)
+{
+    return adders_are_used(&trainer->job.plan.program);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -197,6 +205,26 @@ int exchange_open(struct trainer *trainer, struct fleet_error *err)
     return executor_bind(trainer->device.executor, c, err);
 }
 
+int exchange_divide(struct trainer *trainer, struct fleet_error *err)
+{
+    struct exchange_groups *groups = &trainer->net.groups;
+    bool is_divided = exchange_divides(trainer);
+    int slots = is_divided
+                    ? adders_slots(trainer->generation.range.leaves, trainer->generation.world)
+                    : trainer->generation.range.slots;
+
+    if (state_reserve_slots(&trainer->state, slots, err) < 0)
+        return err->code;
+    groups->communication.slots = trainer->state.slots;
+    if (!is_divided)
+        return 0;
+    divided_sum_release(&groups->divided);
+    divided_sum_init(&groups->divided, &trainer->job.plan.program, &trainer->placement.map,
+                     trainer->generation.rank, trainer->state.slots);
+    groups->communication.divided = &groups->divided;
+    return reserve_workspace(trainer, err);
+}
+
 void exchange_close(struct trainer *trainer)
 {
     struct exchange_groups *groups = &trainer->net.groups;
@@ -209,6 +237,7 @@ void exchange_close(struct trainer *trainer)
         groups->made[axes] = NULL;
     }
     groups->communication = (struct communication){0};
+    divided_sum_release(&groups->divided);
 }
 
 void exchange_release(struct trainer *trainer)

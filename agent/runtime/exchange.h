@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "agent/runtime/executor/communication.h"
+#include "agent/runtime/executor/divided_sum.h"
 
 struct fleet_error;
 struct leaf_range;
@@ -20,6 +21,7 @@ struct exchange_groups {
     struct comm *made[OP_GROUP_WORLD + 1]; /* those of `communication` that this struct owns */
     void *workspace;                       /* host memory of the memory's back end */
     size_t workspace_bytes;
+    struct divided_sum divided; /* of `communication`, if gradients are divided */
 };
 
 /*
@@ -28,6 +30,14 @@ struct exchange_groups {
  * a multiple of the degrees; -ENOMEM, -EAGAIN.
  */
 int exchange_open(struct trainer *trainer, struct fleet_error *err);
+
+/* Allocate the slots for this rank's sums; of divided gradients also what it needs to add up its
+ * part of them. Call it once the generation's placement is the trainer's. If the slots change, the
+ * gradient that they held is lost. -ENOMEM. */
+int exchange_divide(struct trainer *trainer, struct fleet_error *err);
+
+/* True if ranks hold parts of the gradient. */
+bool exchange_divides(const struct trainer *trainer);
 
 /* Free the groups. Call it before the world's communicator is freed. Fine if nothing is open. */
 void exchange_close(struct trainer *trainer);

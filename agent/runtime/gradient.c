@@ -35,7 +35,7 @@ void gradient_begin(struct trainer *trainer, int64_t update, const struct leaf_r
 {
     const struct program *program = &trainer->job.plan.program;
     struct trainer_gradient *gradient = &trainer->progress.gradient;
-    double ratio = ratio_of(trainer, update), own = (double)(range->end - range->first);
+    double ratio = ratio_of(trainer, update), own = (double)leaf_range_own(range);
     bool is_apart = average_is_on(trainer) && trainer->generation.world > 1;
 
     *gradient = (struct trainer_gradient){
@@ -50,6 +50,8 @@ void gradient_begin(struct trainer *trainer, int64_t update, const struct leaf_r
         gradient->messages.all = trainer->net.messages;
     }
     trainer->net.groups.communication.messages = gradient->messages;
+    divided_sum_begin(&trainer->net.groups.divided,
+                      trainer_is_complete(trainer, update) ? range->leaves : 0);
 }
 
 void gradient_fold(struct trainer *trainer, const struct leaf_range *range)

@@ -93,17 +93,19 @@ static void maps_release(struct maps *maps)
     free(maps->of);
 }
 
-/* Rank r holds the optimizer states of the parameter at `element`. */
+/* By this map the replica holds what is divided of the parameter at `element`. */
+static bool holds_element(const struct ownership *map, int64_t element, int replica)
+{
+    const struct ownership_line *line = ownership_part(map, element);
+
+    return !line || ownership_holds(map, line, replica);
+}
+
 static bool has_element(const struct maps *maps, const struct reshard_peer *peers, int r,
                         int64_t element)
 {
-    const struct ownership *map;
-
-    if (maps->of[r] < 0)
-        return false;
-    map = &maps->maps[maps->of[r]];
-    return ownership_place(map, OWNERSHIP_STATE0, element, (int)peers[r].replica) !=
-           OWNERSHIP_NOBODY;
+    return maps->of[r] >= 0 &&
+           holds_element(&maps->maps[maps->of[r]], element, (int)peers[r].replica);
 }
 
 /* The lowest rank that holds it, or -1. */
@@ -134,8 +136,7 @@ int reshard_lost(const struct trainer *trainer, const struct reshard_peer *peers
         lost = 0;
         for (int r = 0; r < maps.world; r++)
             if (maps.of[r] >= 0)
-                lost = ownership_find(&maps.maps[maps.of[r]], OWNERSHIP_STATE0, var->flat_offset)
-                           ->shard;
+                lost = ownership_part(&maps.maps[maps.of[r]], var->flat_offset)->shard;
     }
     maps_release(&maps);
     return lost;
@@ -247,7 +248,7 @@ static int move_parameter(struct move *move, int var, struct fleet_error *err)
     int own = move->trainer->generation.rank;
 
     for (int r = 0; r < move->maps.world; r++) {
-        if (ownership_place(move->to.map, OWNERSHIP_STATE0, element, r) == OWNERSHIP_NOBODY)
+        if (!holds_element(move->to.map, element, r))
             continue;
         for (int slot = SLOT_VALUES; slot < program->state_count; slot++) {
             if (slot >= 0 && program_state_of(program, var, slot) == PROGRAM_NONE)

@@ -112,24 +112,49 @@ void state_release(struct state *state)
         if (s != MEMORY_GRADIENTS && state->bases.segment[s])
             (is_of_host(s) ? vtable->deallocate_host : vtable->deallocate)(state->backend,
                                                                            state->bases.segment[s]);
-    for (int i = 0; i < state->slot_count; i++)
-        vtable->deallocate(state->backend, state->slots[i]);
-    free(state->slots);
+    state_release_slots(state);
     *state = (struct state){0};
+}
+
+void state_release_slots(struct state *state)
+{
+    for (int i = 0; i < state->slot_count; i++) {
+        state->bytes -= state->slot_bytes[i];
+        state_deallocate(state, state->slots[i]);
+    }
+    free(state->slots);
+    free(state->slot_bytes);
+    state->slots = NULL;
+    state->slot_bytes = NULL;
+    state->slot_count = 0;
+}
+
+static size_t slot_bytes_of(const struct state *state, int slot)
+{
+    return slot == 0 ? state->memory->bytes[MEMORY_GRADIENTS] : state->memory->further_slot_bytes;
 }
 
 int state_reserve_slots(struct state *state, int count, struct fleet_error *err)
 {
+    for (int i = 0; i < state->slot_count; i++)
+        if (state->slot_bytes[i] != slot_bytes_of(state, i)) {
+            state_release_slots(state);
+            break;
+        }
     if (count > state->slot_count) {
         float **slots = realloc(state->slots, (size_t)count * sizeof(*slots));
-        fleet_assert(slots != NULL);
+        size_t *bytes = realloc(state->slot_bytes, (size_t)count * sizeof(*bytes));
+        fleet_assert(slots != NULL && bytes != NULL);
         state->slots = slots;
+        state->slot_bytes = bytes;
     }
     while (state->slot_count < count) {
-        void *slot = state_allocate(state, state->memory->bytes[MEMORY_GRADIENTS], err);
+        size_t bytes = slot_bytes_of(state, state->slot_count);
+        void *slot = state_allocate(state, bytes, err);
         if (!slot)
             return fleet_error_wrap(err, "allocate gradient buffer %d of %d", state->slot_count + 1,
                                     count);
+        state->slot_bytes[state->slot_count] = bytes;
         state->slots[state->slot_count++] = slot;
     }
     return 0;

@@ -32,7 +32,8 @@ struct state {
     const struct memory_plan *memory; /* borrowed; if it changes, call state_replace() */
     struct backend *backend;          /* allocates the memory; borrowed */
     struct executor_bases bases;
-    float **slots; /* [slot_count] gradient spaces; slots[0] gets the complete sum */
+    float **slots;      /* [slot_count] gradient spaces; slots[0] gets the complete sum */
+    size_t *slot_bytes; /* [slot_count] */
     int slot_count;
     size_t bytes; /* total that is allocated */
 };
@@ -55,9 +56,12 @@ void state_replace(struct state *state, const enum memory_segment *segments, voi
  * -ENOMEM. */
 int state_fit(struct state *state, const struct memory_plan *memory, struct fleet_error *err);
 
-/* Allocate gradient slots until there are at least `count`; existing ones keep their content.
- * -ENOMEM as state_init(). */
+/* Allocate gradient slots until there are at least `count`. Existing ones keep their content. But
+ * if the memory plan has other sizes now, all are new. -ENOMEM as state_init(). */
 int state_reserve_slots(struct state *state, int count, struct fleet_error *err);
+
+/* Free all gradient slots. */
+void state_release_slots(struct state *state);
 
 /*
  * Set the state before the first step. Parameters are random numbers keyed by (seed, name,

@@ -95,11 +95,14 @@ static int run_micro_batch(struct trainer *trainer, const struct leaf_range *ran
     const atomic_bool *stop = control_stop(trainer->control);
     struct executor *executor = trainer->device.executor;
     struct executor_bases sum = trainer->state.bases;
-
     bool is_last = number + 1 >= range->folds_first + exchange_absences(trainer, range);
+    int rc;
 
-    if (range != &trainer->generation.range || !is_last || !exchange_folds(trainer))
-        return executor_run(executor, PROGRAM_SECTION_MICRO_BATCH, bases, scalars, stop, err);
+    if (range != &trainer->generation.range || !is_last || !exchange_folds(trainer)) {
+        rc = executor_run(executor, PROGRAM_SECTION_MICRO_BATCH, bases, scalars, stop, err);
+        divided_sum_next_round(&trainer->net.groups.divided);
+        return rc;
+    }
     sum.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
     return executor_run_last(executor, bases, &sum, scalars, stop, err);
 }
@@ -189,7 +192,9 @@ static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t
     struct vote ballot = {.update = update,
                           .is_finite = is_finite,
                           .calls = save_calls(trainer),
-                          .is_local = trainer->progress.gradient.is_local,
+                          .is_local =
+                              trainer->progress.gradient.is_local || exchange_divides(trainer),
+                          .in_turn = exchange_divides(trainer),
                           .leaves = leaves,
                           .row = trainer->job.row,
                           .rows = trainer->progress.leaves,

@@ -13,9 +13,10 @@
  * What must hold between calls:
  *  (1) `committed` updates are in the state, all of them and nothing else.
  *  (2) voted == committed + 1 means: state.slots[0] holds the complete reduced gradient of update
- *      `voted`, the check section has run over it, and other ranks may have this rank's vote for
- *      it. If each rank has a gradient of its own (localsgd, dgc), slots[0] holds the own gradient,
- *      and `gradient` and net.messages hold the other data that the commit needs.
+ *      `voted`, or what this rank holds of it by its placement. The check section has run over it,
+ *      and other ranks may have this rank's vote for it. If each rank has a gradient of its own
+ *      (localsgd, dgc), slots[0] holds the own gradient, and `gradient` and net.messages hold the
+ *      other data that the commit needs.
  *  (3) The state is the flat spaces, the ledger, and the counts here. Only update_commit() and the
  *      receipt of a whole state (elastic.c) change it.
  */

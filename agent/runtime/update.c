@@ -77,21 +77,36 @@ int update_exchange(struct trainer *trainer, int64_t update, struct fleet_error 
     return rc < 0 ? fleet_error_wrap(err, "sum the gradients") : 0;
 }
 
-/* The last element of the output of the program's only operator of `kind`; 0 if it has none. */
-static float result_of(const struct trainer *trainer, enum op_kind kind)
+/* The output of the last operator of one of two kinds; PROGRAM_NONE: there is none. */
+static int output_of(const struct trainer *trainer, enum op_kind kind, enum op_kind other)
 {
     const struct program *program = &trainer->job.plan.program;
-    struct backend *backend = trainer->state.backend;
-    float result = 0.0f;
 
-    for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == kind) {
-            int var = program->ops[i].outputs[0];
-            const float *values = state_address(&trainer->state, var);
-            backend->vtable->copy_out(backend, &result,
-                                      values + program_var_elements(&program->vars[var]) - 1,
-                                      sizeof(result));
-        }
+    for (int i = program->op_count - 1; i >= 0; i--)
+        if (program->ops[i].kind == kind || program->ops[i].kind == other)
+            return program->ops[i].outputs[0];
+    return PROGRAM_NONE;
+}
+
+/* The norms that the optimizer reads. */
+static int norms_of(const struct trainer *trainer)
+{
+    return output_of(trainer, OP_GRAD_NORM, OP_JOIN_NORMS);
+}
+
+/* The last element of a variable; 0 if there is none. */
+static float last_of(const struct trainer *trainer, int var)
+{
+    struct backend *backend = trainer->state.backend;
+    const struct program *program = &trainer->job.plan.program;
+    float result = 0.0f;
+    const float *values;
+
+    if (var == PROGRAM_NONE)
+        return 0.0f;
+    values = state_address(&trainer->state, var);
+    backend->vtable->copy_out(
+        backend, &result, values + program_var_elements(&program->vars[var]) - 1, sizeof(result));
     return result;
 }
 
@@ -100,7 +115,8 @@ int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
 {
     int rc = run_section(trainer, update, PROGRAM_SECTION_CHECK, &never, err);
 
-    *out_is_finite = rc == 0 && result_of(trainer, OP_CHECK_FINITE) == 0.0f;
+    *out_is_finite =
+        rc == 0 && last_of(trainer, output_of(trainer, OP_CHECK_FINITE, OP_CHECK_FINITE)) == 0.0f;
     return rc;
 }
 
@@ -160,29 +176,33 @@ static void plan_average(struct trainer *trainer, int64_t update, const float *l
                      trainer->progress.ledger->averaging.interval);
 }
 
-/* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, have to be zero. */
-static int zero_gradient(struct trainer *trainer, int64_t update, struct fleet_error *err)
+/* overflowAction zeroGrad: the optimizer runs on zeros; their norms, too, are zero. No operator of
+ * the check section runs again: it may communicate, and a commit must not. */
+static void zero_gradient(struct trainer *trainer)
 {
     struct backend *memory = trainer->state.backend;
+    const struct program *program = &trainer->job.plan.program;
+    int norms = norms_of(trainer);
 
     memory->vtable->clear(memory, trainer->state.slots[0],
                           trainer->state.memory->bytes[MEMORY_GRADIENTS]);
-    return run_section(trainer, update, PROGRAM_SECTION_CHECK, &never, err);
+    if (norms != PROGRAM_NONE)
+        memory->vtable->clear(memory, state_address(&trainer->state, norms),
+                              program_var_bytes(&program->vars[norms]));
 }
 
 static int apply_update(struct trainer *trainer, int64_t update, enum ledger_verdict verdict,
                         struct fleet_error *err)
 {
-    int rc = 0;
+    int rc;
 
     if (verdict != LEDGER_APPLY && verdict != LEDGER_ZERO)
         return 0;
     if (trainer->save.snapshot)
         snapshot_guard(trainer->save.snapshot);
     if (verdict == LEDGER_ZERO)
-        rc = zero_gradient(trainer, update, err);
-    if (rc == 0)
-        rc = run_section(trainer, update, PROGRAM_SECTION_UPDATE, &never, err);
+        zero_gradient(trainer);
+    rc = run_section(trainer, update, PROGRAM_SECTION_UPDATE, &never, err);
     return rc < 0 ? fleet_error_wrap(err, "update %" PRId64, update) : 0;
 }
 
@@ -232,5 +252,5 @@ double update_norm(const struct trainer *trainer)
 {
     if (trainer->progress.gradient.is_local)
         return NAN;
-    return (double)result_of(trainer, OP_GRAD_NORM);
+    return (double)last_of(trainer, norms_of(trainer));
 }

@@ -26,7 +26,28 @@ static int64_t leaves_of(int64_t leaves, int world, int rank)
     return tree_first_leaf(leaves, world, rank + 1) - tree_first_leaf(leaves, world, rank);
 }
 
-static int count_ballots(const char *all, const size_t *bytes, struct comm *comm, struct vote *vote,
+static struct tree_share share_of(const struct vote *vote, const struct comm *comm, int rank)
+{
+    return tree_share_of(vote->leaves, comm->world, rank, vote->in_turn);
+}
+
+/* The rows of a rank's leaves, from one behind the other to their places in `rows`, or back. */
+static void copy_rows(const struct vote *vote, const struct comm *comm, int rank, char *packed,
+                      bool unpacks)
+{
+    struct tree_share share = share_of(vote, comm, rank);
+    size_t bytes = (size_t)vote->row * sizeof(*vote->rows);
+
+    for (int64_t leaf = share.first; leaf < share.end; leaf += share.step, packed += bytes) {
+        float *row = vote->rows + leaf * vote->row;
+        if (unpacks)
+            memcpy(row, packed, bytes);
+        else
+            memcpy(packed, row, bytes);
+    }
+}
+
+static int count_ballots(char *all, const size_t *bytes, struct comm *comm, struct vote *vote,
                          struct fleet_error *err)
 {
     bool is_finite = true;
@@ -45,8 +66,7 @@ static int count_ballots(const char *all, const size_t *bytes, struct comm *comm
                                ", this one does not: memory or processor at fault",
                                r, ballot.is_finite ? "a finite" : "an infinite", vote->update);
         vote->calls |= ballot.calls != 0;
-        memcpy(vote->rows + tree_first_leaf(vote->leaves, comm->world, r) * vote->row,
-               all + sizeof(ballot), bytes[r] - sizeof(ballot));
+        copy_rows(vote, comm, r, all + sizeof(ballot), true);
         all += bytes[r];
     }
     vote->is_finite = is_finite;
@@ -67,15 +87,13 @@ int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct f
     char *mine = (char *)(bytes + comm->world), *all;
     struct ballot ballot = {
         .update = vote->update, .is_finite = vote->is_finite, .calls = vote->calls};
-    int64_t first = tree_first_leaf(vote->leaves, comm->world, comm->rank);
 
     for (int r = 0; r < comm->world; r++)
         bytes[r] = sizeof(ballot) + (size_t)(leaves_of(vote->leaves, comm->world, r) * vote->row) *
                                         sizeof(*vote->rows);
     all = mine + bytes[comm->rank];
     memcpy(mine, &ballot, sizeof(ballot));
-    memcpy(mine + sizeof(ballot), vote->rows + first * vote->row,
-           bytes[comm->rank] - sizeof(ballot));
+    copy_rows(vote, comm, comm->rank, mine + sizeof(ballot), false);
     if (comm_all_gather_varying(comm, mine, bytes, all, deadline_ms, err) < 0)
         return fleet_error_wrap(err, "vote on update %" PRId64, vote->update);
     return count_ballots(all, bytes, comm, vote, err);

@@ -15,13 +15,14 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/adders.h"
 #include "libfleet/plan/ownership.h"
 
 struct hole {
     size_t offset, bytes;
 };
 
-/* Where one activation is while the walk goes on. */
+/* Where one activation, or one bucket of gradients, is while the walk goes on. */
 struct tenant {
     int first, last;      /* operators between which it lives; -1: none touches it */
     size_t offset, bytes; /* bytes: of its place, rounded up */
@@ -112,44 +113,101 @@ static void give_back(struct arena *arena, size_t offset, size_t bytes)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-static void touch(const struct program *program, struct tenant *tenants, int var, int at)
+/* The tenants of a program: its variables, then its operators, each for its bucket. */
+struct tenants {
+    struct tenant *items;
+    int *homes; /* [var_count] the tenant in whose place a variable lies: itself, or a bucket */
+    int vars;
+};
+
+static bool has_bucket(const struct program_op *op)
 {
-    if (var == PROGRAM_NONE || program->vars[var].role != PROGRAM_ROLE_ACTIVATION)
-        return;
-    if (tenants[var].first < 0)
-        tenants[var].first = at;
-    tenants[var].last = at;
+    return op->kind == OP_TREE_SUM && op->section == PROGRAM_SECTION_MICRO_BATCH;
 }
 
-static struct tenant *find_lives(const struct program *program)
+/* The gradients of a range lie in one place, as they do in the flat space. */
+static void make_bucket(const struct program *program, struct tenants *t, int at)
 {
-    struct tenant *tenants = calloc((size_t)program->var_count + 1, sizeof(*tenants));
+    const struct op_attributes *range = &program->ops[at].attributes;
 
-    fleet_assert(tenants);
-    for (int i = 0; i < program->var_count; i++)
-        tenants[i] = (struct tenant){
-            .first = -1, .last = -1, .bytes = aligned(program_var_bytes(&program->vars[i]))};
+    t->items[t->vars + at].bytes = aligned((size_t)range->flat_count * sizeof(float));
+    for (int v = 0; v < program->var_count; v++) {
+        const struct program_var *var = &program->vars[v];
+        if (var->role == PROGRAM_ROLE_GRADIENT && var->flat_offset >= range->flat_first &&
+            var->flat_offset < range->flat_first + range->flat_count)
+            t->homes[v] = t->vars + at;
+    }
+}
+
+static void touch_tenant(struct tenant *tenant, int at)
+{
+    if (tenant->first < 0)
+        tenant->first = at;
+    tenant->last = at;
+}
+
+static void touch(const struct program *program, struct tenants *t, int var, int at)
+{
+    bool is_bucket = var != PROGRAM_NONE && t->homes[var] != var;
+
+    if (is_bucket ? program->ops[at].section == PROGRAM_SECTION_MICRO_BATCH
+                  : var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_ACTIVATION)
+        touch_tenant(&t->items[t->homes[var]], at);
+}
+
+static struct tenants find_lives(const struct program *program)
+{
+    size_t count = (size_t)program->var_count + (size_t)program->op_count + 1;
+    struct tenants t = {.items = calloc(count, sizeof(*t.items)),
+                        .homes = calloc(count, sizeof(*t.homes)),
+                        .vars = program->var_count};
+
+    fleet_assert(t.items && t.homes);
+    for (size_t i = 0; i < count; i++)
+        t.items[i] = (struct tenant){.first = -1, .last = -1};
+    for (int i = 0; i < program->var_count; i++) {
+        t.items[i].bytes = aligned(program_var_bytes(&program->vars[i]));
+        t.homes[i] = i;
+    }
+    for (int i = 0; i < program->op_count; i++)
+        if (has_bucket(&program->ops[i]))
+            make_bucket(program, &t, i);
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
         for (int j = 0; j < op->input_count; j++)
-            touch(program, tenants, op->inputs[j], i);
+            touch(program, &t, op->inputs[j], i);
         for (int j = 0; j < op->output_count; j++)
-            touch(program, tenants, op->outputs[j], i);
+            touch(program, &t, op->outputs[j], i);
+        if (has_bucket(op))
+            touch_tenant(&t.items[t.vars + i], i);
     }
-    return tenants;
+    return t;
+}
+
+static void release_lives(struct tenants *t)
+{
+    free(t->items);
+    free(t->homes);
+}
+
+/* NULL: there is no variable. */
+static struct tenant *tenant_of(const struct tenants *t, int var)
+{
+    return var == PROGRAM_NONE ? NULL : &t->items[t->homes[var]];
 }
 
 /* Output 0 may move into the place of input 0, which dies here and is of the same size. */
-static bool move_in(const struct program_op *op, int at, struct tenant *tenants)
+static bool move_in(const struct program_op *op, int at, const struct tenants *t)
 {
     struct tenant *in, *out;
 
     if (!op_definition(op->kind)->in_place || op->input_count == 0 || op->inputs[0] < 0 ||
         op->outputs[0] < 0)
         return false;
-    in = &tenants[op->inputs[0]];
-    out = &tenants[op->outputs[0]];
-    if (!in->is_placed || in->last != at || out->is_placed || out->first != at ||
+    in = tenant_of(t, op->inputs[0]);
+    out = tenant_of(t, op->outputs[0]);
+    if (t->homes[op->inputs[0]] != op->inputs[0] || t->homes[op->outputs[0]] != op->outputs[0] ||
+        !in->is_placed || in->last != at || out->is_placed || out->first != at ||
         in->bytes != out->bytes)
         return false;
     out->offset = in->offset;
@@ -160,33 +218,32 @@ static bool move_in(const struct program_op *op, int at, struct tenant *tenants)
 
 static void leave(struct arena *arena, struct tenant *tenant, int at)
 {
-    if (tenant->is_placed && tenant->last == at) {
+    if (tenant && tenant->is_placed && tenant->last == at) {
         give_back(arena, tenant->offset, tenant->bytes);
         tenant->is_placed = false;
     }
 }
 
-static size_t place_activations(const struct program *program, struct tenant *tenants)
+static size_t place_activations(const struct program *program, struct tenants *t)
 {
     struct arena arena = {0};
 
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
 
-        (void)move_in(op, i, tenants);
+        (void)move_in(op, i, t);
         for (int j = 0; j < op->output_count; j++) {
-            struct tenant *out = op->outputs[j] < 0 ? NULL : &tenants[op->outputs[j]];
+            struct tenant *out = tenant_of(t, op->outputs[j]);
             if (out && out->first == i && !out->is_placed) {
                 out->offset = take(&arena, out->bytes);
                 out->is_placed = true;
             }
         }
         for (int j = 0; j < op->input_count; j++)
-            if (op->inputs[j] >= 0)
-                leave(&arena, &tenants[op->inputs[j]], i);
+            leave(&arena, tenant_of(t, op->inputs[j]), i);
         for (int j = 0; j < op->output_count; j++)
-            if (op->outputs[j] >= 0)
-                leave(&arena, &tenants[op->outputs[j]], i);
+            leave(&arena, tenant_of(t, op->outputs[j]), i);
+        leave(&arena, &t->items[t->vars + i], i);
     }
     free(arena.holes);
     return arena.end;
@@ -194,10 +251,13 @@ static size_t place_activations(const struct program *program, struct tenant *te
 
 /* ---- all segments ---------------------------------------------------------------------------- */
 
-/* Of a flat space that is state; gradients and activations have none. */
+/* Of a flat space that the ownership map divides. */
 static bool space_of(const struct program_var *var, enum ownership_space *out)
 {
     switch (var->role) {
+    case PROGRAM_ROLE_GRADIENT:
+        *out = OWNERSHIP_GRADIENTS;
+        return true;
     case PROGRAM_ROLE_PARAMETER:
         *out = OWNERSHIP_PARAMETERS;
         return true;
@@ -213,9 +273,8 @@ static bool space_of(const struct program_var *var, enum ownership_space *out)
 }
 
 static const enum memory_segment segments[OWNERSHIP_SPACES] = {
-    [OWNERSHIP_PARAMETERS] = MEMORY_PARAMETERS,
-    [OWNERSHIP_STATE0] = MEMORY_STATE0,
-    [OWNERSHIP_STATE1] = MEMORY_STATE1,
+    [OWNERSHIP_GRADIENTS] = MEMORY_GRADIENTS, [OWNERSHIP_PARAMETERS] = MEMORY_PARAMETERS,
+    [OWNERSHIP_STATE0] = MEMORY_STATE0,       [OWNERSHIP_STATE1] = MEMORY_STATE1,
     [OWNERSHIP_BUFFERS] = MEMORY_BUFFERS,
 };
 
@@ -234,8 +293,6 @@ static struct memory_place place_of(const struct program_var *var, const struct 
 {
     enum memory_segment segment;
 
-    if (var->role == PROGRAM_ROLE_GRADIENT)
-        return (struct memory_place){MEMORY_GRADIENTS, (size_t)var->flat_offset * sizeof(float)};
     if (var->role == PROGRAM_ROLE_ACTIVATION)
         return (struct memory_place){MEMORY_ARENA, tenant->offset};
     segment = var->role == PROGRAM_ROLE_INPUT    ? MEMORY_INPUTS
@@ -256,21 +313,52 @@ static int64_t count_of(const struct program *program, enum ownership_space spac
     return program->flat_count;
 }
 
+/* Buckets of gradients are in the arena, what becomes of them is in the space of sums. */
+static void lay_out_buckets(const struct program *program, const struct tenants *t,
+                            struct memory_plan *plan)
+{
+    for (int i = 0; i < program->op_count; i++)
+        plan->ranges[i] =
+            (struct memory_place){has_bucket(&program->ops[i]) ? MEMORY_ARENA : MEMORY_NOWHERE,
+                                  t->items[t->vars + i].offset};
+    for (int v = 0; v < program->var_count; v++) {
+        int at = t->homes[v] - t->vars;
+        plan->sums[v] = plan->places[v];
+        if (t->homes[v] != v)
+            plan->places[v] = (struct memory_place){
+                MEMORY_ARENA, plan->ranges[at].offset +
+                                  sizeof(float) * (size_t)(program->vars[v].flat_offset -
+                                                           program->ops[at].attributes.flat_first)};
+    }
+}
+
+/* Elements that the replica adds up; -1 as replica has no place yet. */
+static size_t adder_bytes(const struct program *program, const struct ownership *map, int replica)
+{
+    int64_t count = program->flat_count;
+
+    return replica < 0 ? 0 : sizeof(float) * (size_t)adders_elements(map, count, replica, 0, count);
+}
+
 static void lay_out(const struct program *program, const struct ownership *map, int replica,
-                    const struct tenant *tenants, struct memory_plan *plan)
+                    const struct tenants *t, struct memory_plan *plan)
 {
     for (int i = 0; i < program->var_count; i++) {
         enum ownership_space space;
         plan->places[i] = space_of(&program->vars[i], &space)
                               ? place_in_space(&program->vars[i], space, map, replica)
-                              : place_of(&program->vars[i], &tenants[i], plan->bytes);
+                              : place_of(&program->vars[i], &t->items[i], plan->bytes);
     }
     for (int space = 0; space < OWNERSHIP_SPACES; space++)
         plan->bytes[segments[space]] =
             (size_t)ownership_elements(map, (enum ownership_space)space,
                                        count_of(program, (enum ownership_space)space), replica) *
             sizeof(float);
-    plan->bytes[MEMORY_GRADIENTS] = (size_t)program->flat_count * sizeof(float);
+    plan->further_slot_bytes = plan->bytes[MEMORY_GRADIENTS];
+    if (plan->sums) {
+        plan->further_slot_bytes = adder_bytes(program, map, replica);
+        lay_out_buckets(program, t, plan);
+    }
 }
 
 static int check(const struct program *program, struct fleet_error *err)
@@ -295,7 +383,7 @@ int memory_plan_build(const struct program *program, const struct ownership *map
 {
     struct memory_plan plan = {0};
     struct ownership whole = {0};
-    struct tenant *tenants;
+    struct tenants tenants;
     int rc = check(program, err);
 
     if (rc < 0)
@@ -304,10 +392,15 @@ int memory_plan_build(const struct program *program, const struct ownership *map
         ownership_build_whole(1, &whole);
     plan.places = calloc((size_t)program->var_count + 1, sizeof(*plan.places));
     fleet_assert(plan.places);
+    if (adders_are_used(program)) {
+        plan.sums = calloc((size_t)program->var_count + 1, sizeof(*plan.sums));
+        plan.ranges = calloc((size_t)program->op_count + 1, sizeof(*plan.ranges));
+        fleet_assert(plan.sums && plan.ranges);
+    }
     tenants = find_lives(program);
-    plan.bytes[MEMORY_ARENA] = place_activations(program, tenants);
-    lay_out(program, map ? map : &whole, replica, tenants, &plan);
-    free(tenants);
+    plan.bytes[MEMORY_ARENA] = place_activations(program, &tenants);
+    lay_out(program, map ? map : &whole, replica, &tenants, &plan);
+    release_lives(&tenants);
     ownership_release(&whole);
     for (int i = 0; i < program->op_count; i++) {
         struct op_cost cost;
@@ -319,8 +412,18 @@ int memory_plan_build(const struct program *program, const struct ownership *map
     return 0;
 }
 
+struct memory_place memory_plan_place(const struct memory_plan *plan, enum program_section section,
+                                      int var)
+{
+    if (var == PROGRAM_NONE)
+        return (struct memory_place){MEMORY_NOWHERE, 0};
+    return (plan->sums && section != PROGRAM_SECTION_MICRO_BATCH ? plan->sums : plan->places)[var];
+}
+
 void memory_plan_release(struct memory_plan *plan)
 {
     free(plan->places);
+    free(plan->sums);
+    free(plan->ranges);
     *plan = (struct memory_plan){0};
 }

@@ -8,6 +8,10 @@
  * Persistent segments are the flat spaces; activations share one arena by liveness over the
  * micro-batch section (an output may take the place of an input that dies there). No allocation
  * happens after the first step.
+ *
+ * If the micro-batch section sums gradients (adders.h), a bucket of gradients lies in the arena
+ * from its first write to its sum. Behind that section MEMORY_GRADIENTS has what the rank holds of
+ * the sums.
  */
 
 #include <stddef.h>
@@ -20,7 +24,7 @@ struct ownership;
 
 enum memory_segment {
     MEMORY_PARAMETERS, /* fp32 */
-    MEMORY_GRADIENTS,  /* one slot of the summation tree: fp32, flat_count elements */
+    MEMORY_GRADIENTS,  /* one slot of the summation tree: fp32, what the rank holds of it */
     MEMORY_STATE0,     /* optimizer state 0: fp32, what the rank holds of it */
     MEMORY_STATE1,     /* optimizer state 1 */
     MEMORY_BUFFERS,    /* running statistics, buffer_count elements */
@@ -40,8 +44,16 @@ struct memory_place {
 
 struct memory_plan {
     struct memory_place *places;        /* [program->var_count] */
-    size_t bytes[MEMORY_SEGMENT_COUNT]; /* size of each segment; GRADIENTS: of ONE slot */
+    size_t bytes[MEMORY_SEGMENT_COUNT]; /* size of each segment; GRADIENTS: of the first slot */
+    size_t further_slot_bytes;          /* size of each further slot */
+    /* If the micro-batch section sums gradients, else NULL: */
+    struct memory_place *sums;   /* [var_count] of gradients, behind that section */
+    struct memory_place *ranges; /* [op_count] of operators over a range of the arena */
 };
+
+/* The place of a variable for the operators of a section; MEMORY_NOWHERE of PROGRAM_NONE. */
+struct memory_place memory_plan_place(const struct memory_plan *plan, enum program_section section,
+                                      int var);
 
 /*
  * Lay out `program` (verified, with flat layout) as rank `replica` of the map holds it; NULL: all

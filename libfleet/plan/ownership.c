@@ -123,6 +123,15 @@ const struct ownership_line *ownership_find(const struct ownership *map, enum ow
     return NULL;
 }
 
+const struct ownership_line *ownership_part(const struct ownership *map, int64_t element)
+{
+    for (int i = 0; i < map->count; i++)
+        if (map->lines[i].holders == OWNERSHIP_SHARD && map->lines[i].first <= element &&
+            element < map->lines[i].end)
+            return &map->lines[i];
+    return NULL;
+}
+
 /* The rule that the hub uses, too. */
 static struct fleet_division division_of(const struct ownership *map)
 {

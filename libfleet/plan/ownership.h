@@ -27,8 +27,11 @@
 
 struct program;
 
-/* The flat spaces that are state; gradients are made again each step. */
+/* The flat spaces that are state. Gradients are made again in each step, but the complete gradient
+ * of an update is kept until its parameters are shared: a rank that holds it can make the update.
+ */
 enum ownership_space {
+    OWNERSHIP_GRADIENTS,
     OWNERSHIP_PARAMETERS,
     OWNERSHIP_STATE0,
     OWNERSHIP_STATE1,
@@ -84,6 +87,10 @@ void ownership_set_private(struct ownership *map, enum ownership_space space);
 /* The line of `space` that holds `element`. NULL: none does. */
 const struct ownership_line *ownership_find(const struct ownership *map, enum ownership_space space,
                                             int64_t element);
+
+/* The line that gives what belongs to the parameter at `element` to a shard. NULL: all ranks hold
+ * all of it. */
+const struct ownership_line *ownership_part(const struct ownership *map, int64_t element);
 
 /* The second holder of a shard that one rank would hold alone; OWNERSHIP_NOBODY: it has none. */
 int ownership_buddy(const struct ownership *map, int shard);

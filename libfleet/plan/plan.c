@@ -16,6 +16,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field.h"
 #include "libfleet/base/json.h"
+#include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/plan_idle.h"
 #include "libfleet/plan/runtime_memory.h"
@@ -451,6 +452,8 @@ void plan_ownership(const struct plan *plan, int replicas, int shards, struct ow
         .greedy = plan->is_greedy,
         .has_buddies = plan->has_buddies};
 
+    if (adders_are_used(&plan->program))
+        rule.divided |= OWNERSHIP_BIT(OWNERSHIP_GRADIENTS);
     ownership_build(&plan->program, &rule, out);
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost_internal.h"
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/plan/runtime_hierarchy.h"
@@ -63,6 +64,25 @@ int64_t plan_cost_bucket_elements(const struct program *program)
     return largest;
 }
 
+/* Of the bucket that needs most. */
+static size_t divided_exchange_bytes(const struct plan *plan)
+{
+    const struct program *program = &plan->program;
+    int64_t most = 0;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct op_attributes *a = &program->ops[i].attributes;
+        int64_t added;
+        if (program->ops[i].kind != OP_TREE_SUM ||
+            program->ops[i].section != PROGRAM_SECTION_MICRO_BATCH)
+            continue;
+        added = adders_limit(&plan->ownership, program->flat_count, a->flat_first,
+                             a->flat_first + a->flat_count);
+        most = added > most ? added : most;
+    }
+    return runtime_divided_bytes(plan_replicas(plan), most);
+}
+
 static size_t exchange_bytes(const struct plan *plan)
 {
     int replicas = plan_replicas(plan);
@@ -78,6 +98,8 @@ static size_t exchange_bytes(const struct plan *plan)
         return replicas > 1 ? 2 * (size_t)plan_cost_bucket_elements(&plan->program) : 0;
     if (is_local(plan))
         return 0; /* averages are made in place */
+    if (plan->has_program && adders_are_used(&plan->program))
+        return divided_exchange_bytes(plan);
     (void)tree_slots_max(plan->leaves, replicas, &nodes_total);
     if (is_applied(plan, UNIT_DGC) && replicas > 1)
         messages = (size_t)plan_cost_message_bytes(plan, true) * (size_t)replicas;
@@ -93,7 +115,8 @@ static void bytes_of_program(const struct plan *plan, size_t *bytes)
     const size_t *memory = plan->memory.bytes;
 
     bytes[PLAN_BYTES_PARAMETERS] = memory[MEMORY_PARAMETERS];
-    bytes[PLAN_BYTES_GRADIENTS] = (size_t)plan->slots * memory[MEMORY_GRADIENTS];
+    bytes[PLAN_BYTES_GRADIENTS] =
+        memory[MEMORY_GRADIENTS] + (size_t)(plan->slots - 1) * plan->memory.further_slot_bytes;
     bytes[PLAN_BYTES_OPTIMIZER] = memory[MEMORY_STATE0] + memory[MEMORY_STATE1];
     bytes[PLAN_BYTES_BUFFERS] =
         memory[MEMORY_BUFFERS] + runtime_leaf_bytes(plan->leaves, plan->program.buffer_count);
@@ -161,6 +184,16 @@ static size_t held_states(const struct plan *plan, int shard)
     return (size_t)elements * sizeof(float);
 }
 
+/* The sums of gradients that a rank of the shard has, as owner, as buddy and while it adds. */
+static size_t held_sums(const struct plan *plan, int shard)
+{
+    int64_t whole = plan->program.flat_count;
+    int64_t held = ownership_elements(&plan->ownership, OWNERSHIP_GRADIENTS, whole, shard);
+    int64_t added = adders_elements(&plan->ownership, whole, shard, 0, whole);
+
+    return sizeof(float) * (size_t)(held + (plan->slots - 1) * added);
+}
+
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT])
 {
@@ -168,6 +201,9 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
     bytes_of_program(plan, bytes);
     if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS)
         bytes[PLAN_BYTES_OPTIMIZER] = held_states(plan, shard);
+    if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
+        adders_are_used(&plan->program))
+        bytes[PLAN_BYTES_GRADIENTS] = held_sums(plan, shard);
     if (is_divided(plan))
         divide_bytes(plan, stage, shard, bytes, by_formula);
     if (is_by_formula(plan, UNIT_PIPELINE))
@@ -204,6 +240,8 @@ void plan_cost(struct plan *plan)
     int64_t nodes_total;
 
     plan->slots = tree_slots_max(plan->leaves, plan_replicas(plan), &nodes_total).slots;
+    if (plan->has_program && adders_are_used(&plan->program))
+        plan->slots = adders_slots(plan->leaves, plan_replicas(plan));
     plan->flops = micro_batch_flops(&plan->program);
     for (int stage = 0; stage < plan->parts.division.stages; stage++) {
         size_t bytes[PLAN_BYTES_COUNT];

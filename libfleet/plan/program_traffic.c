@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
@@ -61,8 +62,15 @@ static const char *name_of_elements(const struct program_op *op)
     return spaces[space];
 }
 
+static bool is_divided_sum(const struct program_op *op)
+{
+    return op->kind == OP_TREE_SUM && op->attributes.owned;
+}
+
 static const char *name_of_time(const struct program_op *op)
 {
+    if (is_divided_sum(op) && op->section == PROGRAM_SECTION_EXCHANGE)
+        return "once an update, complete sums to other holders";
     switch (op->section) {
     case PROGRAM_SECTION_MICRO_BATCH:
         return op->backward ? "backward in every micro-batch" : "forward in every micro-batch";
@@ -123,6 +131,34 @@ static int heaviest(const struct plan *plan)
         }
     }
     return best;
+}
+
+/* Divided gradients: in each round that has a micro-batch of the replica, the elements that others
+ * add up; then the sums to the other holders. */
+static double sent_divided(const struct plan *plan, const struct program_op *op, int replica,
+                           int ranks)
+{
+    const struct ownership *map = &plan->ownership;
+    const struct op_attributes *a = &op->attributes;
+    struct tree_share share = tree_share_of(plan->leaves, ranks, replica, true);
+    int64_t rounds = (share.end - share.first + share.step - 1) / share.step, elements = 0;
+    int64_t whole = plan->program.flat_count;
+
+    if (op->section == PROGRAM_SECTION_MICRO_BATCH)
+        elements = rounds * (a->flat_count - adders_elements(map, whole, replica, a->flat_first,
+                                                             a->flat_first + a->flat_count));
+    for (int i = 0; i < map->count && op->section != PROGRAM_SECTION_MICRO_BATCH; i++) {
+        const struct ownership_line *line = &map->lines[i];
+        struct ownership one = {.lines = &map->lines[i],
+                                .count = 1,
+                                .replicas = map->replicas,
+                                .shards = map->shards,
+                                .has_buddies = map->has_buddies};
+        int64_t added = adders_elements(&one, whole, replica, 0, whole);
+        for (int r = 0; r < ranks && added > 0; r++)
+            elements += r != replica && ownership_holds(map, line, r) ? added : 0;
+    }
+    return (double)sizeof(float) * (double)elements;
 }
 
 /* What one execution sends. Of dgc it is the sparse phase, at its last sparsity. */
@@ -206,16 +242,17 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
             continue;
         times = times_of(plan, op);
         place = place_of(plan, op, replica);
-        transfer =
-            (struct plan_transfer){.kind = op_definition(op->kind)->name,
-                                   .what = name_of_elements(op),
-                                   .over = name_of_group(&plan->topology, op->attributes.group),
-                                   .when = name_of_time(op),
-                                   .ranks = place.ranks,
-                                   .calls = times,
-                                   .in_micro_batch = op->section == PROGRAM_SECTION_MICRO_BATCH,
-                                   .bytes = sent(plan, op, replica, &place) * times,
-                                   .from_program = true};
+        transfer = (struct plan_transfer){
+            .kind = op_definition(op->kind)->name,
+            .what = name_of_elements(op),
+            .over = name_of_group(&plan->topology, op->attributes.group),
+            .when = name_of_time(op),
+            .ranks = place.ranks,
+            .calls = times,
+            .in_micro_batch = op->section == PROGRAM_SECTION_MICRO_BATCH,
+            .bytes = is_divided_sum(op) ? sent_divided(plan, op, replica, place.ranks)
+                                        : sent(plan, op, replica, &place) * times,
+            .from_program = true};
         same = find(traffic, &transfer);
         if (same) {
             same->bytes += transfer.bytes;

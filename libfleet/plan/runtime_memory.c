@@ -32,6 +32,19 @@ size_t runtime_exchange_bytes(int64_t nodes, int world, int64_t count)
            (size_t)nodes * sizeof(void *) + ((size_t)world + 1 + 2 * (size_t)nodes) * sizeof(int);
 }
 
+int64_t runtime_divided_part(int64_t most)
+{
+    return most < RUNTIME_EXCHANGE_PART ? most : RUNTIME_EXCHANGE_PART;
+}
+
+size_t runtime_divided_bytes(int world, int64_t most)
+{
+    int64_t floats =
+        RUNTIME_EXCHANGE_DEPTH * RUNTIME_EXCHANGE_BLOCK + world * runtime_divided_part(most);
+
+    return (size_t)world * sizeof(int64_t) + (size_t)floats * sizeof(float);
+}
+
 size_t runtime_kernel_bytes(int threads)
 {
     return RUNTIME_PACKED_A_BYTES + RUNTIME_PACKED_B_BYTES + (size_t)threads * RUNTIME_THREAD_BYTES;

@@ -41,6 +41,11 @@ int64_t runtime_exchange_held(int64_t count, int world);
  */
 size_t runtime_exchange_bytes(int64_t nodes, int world, int64_t count);
 
+/* The same for divided gradients (adders.h): elements of a bucket that an adder gets of each rank
+ * at a time, if it adds up `most` of them; and bytes of memory for that. */
+int64_t runtime_divided_part(int64_t most);
+size_t runtime_divided_bytes(int world, int64_t most);
+
 /* Bytes of the statistics that the micro-batches of a group leave for `buffers` elements of running
  * ones: at work, committed, and the vote's two copies. */
 size_t runtime_leaf_bytes(int64_t leaves, int64_t buffers);

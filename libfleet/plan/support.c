@@ -30,7 +30,7 @@ static bool has_shards(const struct support_question *q)
 static bool divides_more(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
-    return has_shards(q) && q->selection->final.sharding_configs.stage > 1;
+    return has_shards(q) && q->selection->final.sharding_configs.stage > 2;
 }
 
 static bool cuts_at_anchors(const struct support_question *q, const struct support_gap *gap)
@@ -94,8 +94,8 @@ const struct support_gap support_gaps[] = {
      UNIT_BIT(UNIT_PIPELINE)},
     {"sharding_configs.stage",
      {NULL},
-     "above 1, with more than one rank in a sharding group",
-     "the built-in trainer divides optimizer state (stage 1), not gradients and parameters yet",
+     "above 2, with more than one rank in a sharding group",
+     "the built-in trainer divides optimizer state and gradients (stage 2), not parameters yet",
      divides_more,
      UNIT_BIT(UNIT_SHARDING)},
     {"sharding_configs.optimize_offload",

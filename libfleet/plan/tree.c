@@ -3,7 +3,6 @@
 /* Recursion below is as deep as the tree: at most 64. */
 #include "libfleet/plan/tree.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
@@ -14,6 +13,14 @@ int64_t tree_first_leaf(int64_t leaves, int world, int rank)
 
     fleet_assert(leaves >= 0 && world >= 1 && rank >= 0 && rank <= world);
     return rank * share + (rank < larger ? rank : larger);
+}
+
+struct tree_share tree_share_of(int64_t leaves, int world, int rank, bool in_turn)
+{
+    if (in_turn)
+        return (struct tree_share){rank < leaves ? rank : leaves, leaves, world};
+    return (struct tree_share){tree_first_leaf(leaves, world, rank),
+                               tree_first_leaf(leaves, world, rank + 1), 1};
 }
 
 /* Collect what of node [a, b) lies inside [first, end). */

@@ -11,6 +11,7 @@
  * never smaller than right ones.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Where node [a, b) of at least two leaves splits: a + the greatest power of two below b - a. */
@@ -22,6 +23,15 @@ static inline int64_t tree_split(int64_t a, int64_t b)
 /* Rank `rank` of `world` holds leaves [tree_first_leaf(rank), tree_first_leaf(rank + 1)): sizes
  * differ by at most one, the larger ones come first. */
 int64_t tree_first_leaf(int64_t leaves, int world, int rank);
+
+/* The leaves that a rank runs: first, first + step, … below `end`. */
+struct tree_share {
+    int64_t first, end, step;
+};
+
+/* The share of a rank: the run of tree_first_leaf(), or every world-th leaf if ranks take them in
+ * turn (adders.h). Both have the same number of leaves. */
+struct tree_share tree_share_of(int64_t leaves, int world, int rank, bool in_turn);
 
 struct tree_node {
     int64_t first, end; /* leaves [first, end): a complete subtree of the whole tree */

@@ -39,14 +39,18 @@
  *                   gradients; then they apply decay as decay_kind says.
  *   GRAD_NORM       computes the sum of squares of each gradient tensor of S / leaves, in name
  *                   order, then the global norm: the root of the sum of all.
+ *                   With `owned` it writes the sums of squares of the tensors that this rank
+ *                   holds, as the bytes of doubles, and zeros for others.
  *   JOIN_NORMS      computes the same for whole tensors, from the GRAD_NORM of each rank. If ranks
  *                   hold parts of a tensor, it adds their sums in the order of the ranks. If all
  *                   ranks hold the whole tensor, it takes the sum of rank 0.
+ *                   From bytes of doubles it computes what GRAD_NORM does.
  *   SPREAD_NORMS    (a stage of a pipeline) moves the norm of each parameter to its number in the
  *                   whole model. The others are 0, and so is that of a parameter that an earlier
  *                   stage has, too.
  *   TOTAL_NORM      copies sums of squares, and writes the root of their sum behind them.
- *   CHECK_FINITE    writes 1 if any element is inf or nan, else 0.
+ *   CHECK_FINITE    writes 1 if any element is inf or nan, else 0. With `owned` it looks at what
+ *                   this rank holds.
  *   DGC…            deep gradient compression (dgc.h). DGC_SELECT and DGC_GATHER run only in the
  *                   sparse phase, operators with phase dense only in the dense phase. DGC_SELECT
  *                   writes the largest elements of the new v to the rank's message; it changes
@@ -76,7 +80,10 @@
  *   SEND, RECEIVE   the peer is the rank whose place is greater by `shift`.
  *   TREE_SUM        the deterministic sum: the partial sums of all ranks complete the tree of
  *                   libfleet/plan/tree.h over a range of the gradient space. With `owned` each rank
- *                   receives the elements that it owns, else all elements.
+ *                   receives the elements that it owns, else all elements. In the micro-batch
+ *                   section it adds the micro-batches of this round to the sums of the ranks that
+ *                   add them up (libfleet/plan/adders.h); then the one of the EXCHANGE section
+ *                   brings the complete sums to the other ranks that own them.
  *   `wire`          is the type that travels; OP_WIRE_OWN: the type of the elements. If gradients
  *                   travel as fp16, each rank divides its partial sum by the number of leaves
  *                   first, and multiplies the result by it.
@@ -189,7 +196,7 @@ struct op_attributes {
     int root;   /* REDUCE_TO, BROADCAST: a place in the group */
     int shift;  /* SEND, RECEIVE: the place of the peer minus the own place */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
-    bool owned; /* TREE_SUM, ALL_GATHER of a range */
+    bool owned; /* TREE_SUM, ALL_GATHER of a range; GRAD_NORM, CHECK_FINITE */
     bool alike; /* ALL_REDUCE of operands */
     enum op_phase phase; /* when it runs, of dgc */
     bool sampled;        /* DGC: the threshold is that of a sample */

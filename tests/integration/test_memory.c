@@ -354,6 +354,23 @@ static void test_memory__is_what_was_planned_where_ranks_differ(void **state)
                          &planned);
 }
 
+/* Gradients divided, too, in buckets that are small beside the model. */
+static void test_memory__is_what_was_planned_with_divided_gradients(void **state)
+{
+    static const char states[] = "  strategy: {sharding: true}\n"
+                                 "  runPolicy: {elastic: {replicas: 0}}\n",
+                      gradients[] = "  strategy: {sharding: true, sharding_configs: {stage: 2}, "
+                                    "fuse_grad_size_in_MB: 1, last_comm_group_size_MB: 0.5}\n"
+                                    "  runPolicy: {elastic: {replicas: 0}}\n";
+    double planned, held;
+
+    (void)state;
+    held =
+        expect_planned(JOB(.model = GPT, .workers = 2, .batch = 16, .strategy = states), &planned);
+    assert_true(expect_planned(JOB(.model = GPT, .workers = 2, .batch = 16, .strategy = gradients),
+                               &planned) < held);
+}
+
 /* What happens between steps or in some steps only: updates of several batches, evaluation, a loss
  * scale that moves and skips updates, the watch over the loss, charts. */
 static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
@@ -448,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_memory__is_what_was_planned_for_other_models),
         cmocka_unit_test(test_memory__is_what_was_planned_with_sharding),
         cmocka_unit_test(test_memory__is_what_was_planned_where_ranks_differ),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_divided_gradients),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
     };

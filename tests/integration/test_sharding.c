@@ -10,6 +10,10 @@
 #define SHARDED "  strategy: {sharding: true}\n"
 #define HYBRID \
     "  strategy: {sharding: true, sharding_configs: {hybrid_dp: true, sharding_group_size: 2}}\n"
+#define GRADIENTS "  strategy: {sharding: true, sharding_configs: {stage: 2}}\n"
+#define HYBRID_GRADIENTS                                                          \
+    "  strategy: {sharding: true, sharding_configs: {stage: 2, hybrid_dp: true, " \
+    "sharding_group_size: 2}}\n"
 #define ALONE      "  runPolicy: {elastic: {replicas: 0}}\n"
 #define OFTEN      "    checkpoint: {path: %s, everySteps: 10}\n"
 #define LOST       " of the optimizer state of step "
@@ -45,12 +49,17 @@ static struct story expect_same_weights(struct run *run, const char *steps)
 /* No checkpoint is there to go back to: the buddy has the lost shard. */
 static void test_sharding__the_buddy_has_what_one_lost_worker_had(void **state)
 {
+    static const struct {
+        const char *spec;
+        int member; /* the one with rank 0, too */
+    } rows[] = {{SHARDED, 0}, {SHARDED, 1}, {SHARDED, 2}, {GRADIENTS, 0}, {GRADIENTS, 1}};
+
     (void)state;
-    for (int member = 0; member < 3; member++) { /* the one with rank 0, too */
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
         struct run run;
         struct story story;
-        start_small_job(&run, write_job("buddy", "", SHARDED), "3", few_steps);
-        kill_after_step(&run, &member, 1);
+        start_small_job(&run, write_job("buddy", "", rows[i].spec), "3", few_steps);
+        kill_after_step(&run, &rows[i].member, 1);
         story = expect_same_weights(&run, few_steps);
         assert_true(story.restarts >= 1);
         assert_int_equal(story.lost_steps, 0);
@@ -62,15 +71,19 @@ static void test_sharding__the_buddy_has_what_one_lost_worker_had(void **state)
 static void test_sharding__so_it_has_on_six_and_eight_workers(void **state)
 {
     static const struct {
-        const char *workers;
+        const char *workers, *spec;
         int member;
-    } rows[] = {{"6", 5}, {"8", 0}, {"8", 4}};
+    } rows[] = {{"6", SHARDED, 5},
+                {"8", SHARDED, 0},
+                {"8", SHARDED, 4},
+                {"6", GRADIENTS, 2},
+                {"8", GRADIENTS, 7}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
         struct run run;
         struct story story;
-        start_small_job(&run, write_job("many", "", SHARDED), rows[i].workers, few_steps);
+        start_small_job(&run, write_job("many", "", rows[i].spec), rows[i].workers, few_steps);
         kill_after_step(&run, &rows[i].member, 1);
         story = expect_same_weights(&run, few_steps);
         assert_true(story.restarts >= 1);
@@ -84,15 +97,16 @@ static void test_sharding__the_other_group_has_what_one_lost_worker_had(void **s
 {
     static const int one[] = {1}, both_of_a_group[] = {0, 1};
     static const struct {
+        const char *spec;
         const int *members;
         int count;
-    } rows[] = {{one, 1}, {both_of_a_group, 2}};
+    } rows[] = {{HYBRID, one, 1}, {HYBRID, both_of_a_group, 2}, {HYBRID_GRADIENTS, one, 1}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
         struct run run;
         struct story story;
-        start_small_job(&run, write_job("group", "", HYBRID), "4", few_steps);
+        start_small_job(&run, write_job("group", "", rows[i].spec), "4", few_steps);
         kill_after_step(&run, rows[i].members, rows[i].count);
         story = expect_same_weights(&run, few_steps);
         assert_int_equal(story.lost_steps, 0);
@@ -130,6 +144,7 @@ static void test_sharding__owner_and_buddy_lost_leave_the_checkpoint(void **stat
     (void)state;
     expect_lost("neighbours", SHARDED, "3", neighbours, 2);
     expect_lost("with-the-last", SHARDED, "3", with_the_last, 2);
+    expect_lost("of-gradients", GRADIENTS, "3", neighbours, 2);
 }
 
 static void test_sharding__without_buddies_one_lost_worker_leaves_the_checkpoint(void **state)
@@ -159,12 +174,12 @@ static void test_sharding__without_any_copy_training_begins_again(void **state)
 static void test_sharding__kills_at_random_moments_change_nothing(void **state)
 {
     unsigned int seed = (unsigned int)time(NULL);
+    const char *spec = seed & 1 ? GRADIENTS MANY_KILLS : SHARDED MANY_KILLS;
     struct run run;
 
     (void)state;
     (void)printf("seed %u\n", seed);
-    start_small_job(&run, write_job("storm", checkpoints("storm"), SHARDED MANY_KILLS), "3",
-                    many_steps);
+    start_small_job(&run, write_job("storm", checkpoints("storm"), spec), "3", many_steps);
     wait_for_step(&run, 5);
     for (int i = 0; i < 8 && run.out_fd >= 0; i++) {
         double until_ms = fleet_monotonic_ms() + (double)(rand_r(&seed) % 400);
@@ -215,7 +230,9 @@ static void test_sharding__checkpoints_go_from_any_division_to_any(void **state)
     } rows[] = {{SHARDED, "4", "", "1"},
                 {"", "2", SHARDED, "3"},
                 {SHARDED, "2", HYBRID, "4"},
-                {HYBRID, "4", "  strategyOptions: {partition: greedy}\n" SHARDED, "3"}};
+                {HYBRID, "4", "  strategyOptions: {partition: greedy}\n" SHARDED, "3"},
+                {GRADIENTS, "3", "", "2"},
+                {SHARDED, "2", GRADIENTS, "4"}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {

@@ -23,6 +23,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/program_traffic.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/training/training.h"
 
@@ -112,7 +113,7 @@ static void test_plan_explain__divides_bytes_by_stage_of_sharding(void **state)
     static const struct {
         int stage;
         double parameters, gradients, optimizer; /* bytes an element, for 4 ranks */
-    } rows[] = {{2, 2, 2.0 / 4, 12.0 / 4}, {3, 2.0 / 4, 2.0 / 4, 12.0 / 4}};
+    } rows[] = {{3, 2.0 / 4, 2.0 / 4, 12.0 / 4}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -166,23 +167,76 @@ static void test_plan_explain__counts_the_states_that_a_rank_holds(void **state)
     job_release(&job);
 }
 
-/* 1 : 1.5 of the bytes that data parallelism sends, by stage 2 and 3 (one micro-batch a rank). */
+/* Stage 2 runs: each live sum of the gradients is held once, the complete one also by buddies. */
+static void test_plan_explain__counts_the_sums_that_a_rank_holds(void **state)
+{
+    struct job whole, job;
+
+    (void)state;
+    job_init(&whole, JOB("adam"), "{}", 4);
+    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}", 4);
+    for (int buddies = 0; buddies < 2; buddies++) {
+        size_t sum = 0, sums = (size_t)(buddies + job.plan.slots);
+        job.plan.ownership.has_buddies = buddies;
+        for (int shard = 0; shard < 4; shard++) {
+            size_t bytes[PLAN_BYTES_COUNT];
+            bool by_formula[PLAN_BYTES_COUNT];
+            plan_cost_bytes(&job.plan, 0, shard, bytes, by_formula);
+            assert_false(by_formula[PLAN_BYTES_GRADIENTS]);
+            sum += bytes[PLAN_BYTES_GRADIENTS];
+        }
+        assert_int_equal(sum, sums * sizeof(float) * (size_t)job.plan.program.flat_count);
+    }
+    assert_int_equal(job.plan.cannot_run.count, 0);
+    assert_true(job.plan.bytes[PLAN_BYTES_ACTIVATIONS] > whole.plan.bytes[PLAN_BYTES_ACTIVATIONS]);
+    job_release(&whole);
+    job_release(&job);
+}
+
+static double sent_of(const struct plan *plan, int replica, const char *kind, const char *what)
+{
+    struct plan_traffic traffic = {.count = 0};
+    double sum = 0;
+
+    program_traffic(plan, replica, &traffic);
+    for (size_t i = 0; i < traffic.count; i++)
+        if (strcmp(traffic.items[i].kind, kind) == 0 && strcmp(traffic.items[i].what, what) == 0)
+            sum += traffic.items[i].bytes;
+    return sum;
+}
+
+/* All ranks together send each micro-batch's gradient once, but for the sender's own part, and each
+ * complete sum once to the buddy. */
+static void test_plan_explain__sends_divided_gradients_once(void **state)
+{
+    struct job job;
+    double gradient, sent = 0;
+
+    (void)state;
+    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}", 4);
+    gradient = 4.0 * (double)job.plan.program.flat_count;
+    assert_int_equal(job.plan.leaves % 4, 0);
+    job.plan.ownership.has_buddies = true;
+    for (int replica = 0; replica < 4; replica++)
+        sent += sent_of(&job.plan, replica, "tree_sum", "gradients");
+    assert_true(sent == gradient * (double)(job.plan.leaves / 4 * 3 + 1));
+    job_release(&job);
+}
+
+/* 1.5 of the bytes that data parallelism sends, by stage 3 (one micro-batch a rank). */
 static void test_plan_explain__sends_as_sharding_does(void **state)
 {
     struct job job;
     double shard = 4.0 * ALL * 63 / 64;
 
     (void)state;
-    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}", 64);
-    expect_sent(&job.plan.traffic, "reduce", "gradients", shard);
-    expect_sent(&job.plan.traffic, "broadcast", "parameters", shard);
-    assert_null(find(&job.plan.traffic, "owned gradients"));
-    job_release(&job);
     job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":3}}", 64);
+    expect_sent(&job.plan.traffic, "reduce", "gradients", shard);
+    assert_null(find(&job.plan.traffic, "owned gradients"));
     expect_sent(&job.plan.traffic, "broadcast", "parameters", 2 * shard);
     job_release(&job);
     job_init(&job, JOB("adam"),
-             "{\"sharding\":true,\"sharding_configs\":{\"stage\":2,\"hybrid_dp\":true,"
+             "{\"sharding\":true,\"sharding_configs\":{\"stage\":3,\"hybrid_dp\":true,"
              "\"sharding_group_size\":4}}",
              16);
     expect_sent(&job.plan.traffic, "reduce", "gradients", 4.0 * ALL * 3 / 4);
@@ -487,6 +541,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_explain__divides_bytes_by_stage_of_sharding),
+        cmocka_unit_test(test_plan_explain__counts_the_sums_that_a_rank_holds),
+        cmocka_unit_test(test_plan_explain__sends_divided_gradients_once),
         cmocka_unit_test(test_plan_explain__counts_the_states_that_a_rank_holds),
         cmocka_unit_test(test_plan_explain__sends_as_sharding_does),
         cmocka_unit_test(test_plan_explain__hands_out_whole_parameters),

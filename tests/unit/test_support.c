@@ -56,7 +56,7 @@ static const struct {
     {"pipeline", "{'pipeline': true}", "adamw", "pipeline", GPT, 2},
     {"pipeline", "{'hybrid_configs': {'pp_degree': 2}}", "adamw", "hybrid_configs.pp_degree", GPT,
      2},
-    {"sharding_configs.stage", "{'sharding': true, 'sharding_configs': {'stage': 2}}", "adamw",
+    {"sharding_configs.stage", "{'sharding': true, 'sharding_configs': {'stage': 3}}", "adamw",
      "sharding_configs.stage", GPT, 2},
     {"sharding_configs.optimize_offload",
      "{'sharding': true, 'sharding_configs': {'optimize_offload': true}}", "adamw",

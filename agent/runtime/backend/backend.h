@@ -59,6 +59,12 @@ struct run_scalars {
 };
 
 /* One operator to run. Absent operands are NULL. */
+/* The gradients that a rank holds, one behind the other. */
+struct kernel_held {
+    int64_t count;         /* elements */
+    const int64_t *places; /* [vars] the first element of a gradient, or -1: not held */
+};
+
 struct kernel_call {
     const struct program *program;
     const struct program_op *op;
@@ -66,6 +72,7 @@ struct kernel_call {
     void *out[OP_OUTPUTS_MAX]; /* UPDATE operators: out[i] == in[i] of param and states */
     void *scratch; /* op_cost's scratch_bytes, 64-byte aligned; shared by all operators */
     const struct run_scalars *scalars;
+    const struct kernel_held *held; /* operators with `owned`: where in[0] has gradients */
 };
 
 typedef int (*kernel_fn)(struct backend *backend, const struct kernel_call *call,

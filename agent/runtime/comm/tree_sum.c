@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "agent/runtime/comm/add.h"
 #include "agent/runtime/comm/engine.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/runtime_memory.h"
@@ -111,21 +112,6 @@ static int nodes_of(const struct upper_tree *tree, int rank)
     return tree->first_node[rank + 1] - tree->first_node[rank];
 }
 
-/* Eight at a time, at any address: the compiler may not assume that `to` overlaps neither
- * operand. */
-typedef float eight __attribute__((vector_size(32), aligned(4), may_alias));
-
-/* to = x + y; `to` may be one of them, but not overlap them otherwise. */
-static void add(const float *x, const float *y, int64_t count, float *to)
-{
-    int64_t i = 0;
-
-    for (; i + 8 <= count; i += 8)
-        *(eight *)(to + i) = *(const eight *)(x + i) + *(const eight *)(y + i);
-    for (; i < count; i++)
-        to[i] = x[i] + y[i];
-}
-
 /* to[0 … count) = the sum over nodes[…][0 … count); `to` may be one of them. `temporary` holds
  * DEPTH_MAX blocks. */
 static void sum(const struct upper_tree *tree, const float *const *nodes, int64_t count,
@@ -144,7 +130,7 @@ static void sum(const struct upper_tree *tree, const float *const *nodes, int64_
             }
             depth--;
             place = i == tree->walk_count - 1 ? to + at : temporary + (depth - 1) * BLOCK_ELEMENTS;
-            add(stack[depth - 1], stack[depth], n, place);
+            comm_add(stack[depth - 1], stack[depth], n, place);
             stack[depth - 1] = place;
         }
         if (stack[0] != to + at)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/executor/divided_sum.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -241,6 +242,24 @@ static float *add_nodes(const struct exchange *x)
     return sum;
 }
 
+static struct divided_range range_of(const struct program_op *op)
+{
+    return (struct divided_range){op->attributes.flat_first, op->attributes.flat_count};
+}
+
+/* Each rank has the sums of some elements only. */
+static int run_divided(const struct exchange *x, float *bucket)
+{
+    struct divided_sum *sum = x->c->divided;
+
+    if (!sum) /* a rank that only looks at its own micro-batch */
+        return 0;
+    if (x->op->section == PROGRAM_SECTION_MICRO_BATCH)
+        return divided_sum_add(sum, x->comm, x->backend, range_of(x->op), bucket, x->c->workspace,
+                               deadline_of(x), x->err);
+    return divided_sum_share(sum, x->comm, x->backend, deadline_of(x), x->err);
+}
+
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 static int run_range(const struct exchange *x, float *range);
@@ -343,6 +362,8 @@ int communication_run(const struct communication *c, struct backend *backend,
         op->section == PROGRAM_SECTION_EXCHANGE && op->attributes.space == OP_SPACE_GRADIENTS;
     int rc;
 
+    if (op->kind == OP_TREE_SUM && op->attributes.owned)
+        return run_divided(&x, out) < 0 ? fail(&x) : 0;
     if (is_sum)
         fold(&x);
     if (op->attributes.phase == OP_PHASE_DENSE && c->messages.all) {
@@ -410,8 +431,15 @@ size_t communication_workspace(const struct communication *c, const struct progr
         const struct comm *comm;
         size_t bytes = 0;
 
-        if (!op_definition(op->kind)->is_communication ||
-            !(comm = c->groups[op->attributes.group]) || comm->world == 1)
+        if (!op_definition(op->kind)->is_communication)
+            continue;
+        if (op->kind == OP_TREE_SUM && op->attributes.owned) {
+            if (c->divided && op->section == PROGRAM_SECTION_MICRO_BATCH)
+                bytes = divided_sum_workspace(c->divided, range_of(op));
+            most = bytes > most ? bytes : most;
+            continue;
+        }
+        if (!(comm = c->groups[op->attributes.group]) || comm->world == 1)
             continue;
         if (op->kind == OP_TREE_SUM && is_in_two_levels(c, op))
             bytes = hierarchy_workspace(&c->hierarchy, c->leaves, op->attributes.flat_count);

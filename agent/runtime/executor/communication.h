@@ -20,6 +20,7 @@
 
 struct comm;
 struct comm_message;
+struct divided_sum;
 struct fleet_error;
 
 /* The data of a rank for its communication. All of it is borrowed; the caller changes it only while
@@ -46,7 +47,8 @@ struct communication {
     int64_t leaves;
     const struct tree_instruction *folds; /* [fold_count], all TREE_ADD */
     int64_t fold_count;
-    double averaged; /* a rank divides by this before it rounds to fp16 */
+    double averaged;             /* a rank divides by this before it rounds to fp16 */
+    struct divided_sum *divided; /* of programs that sum gradients inside the micro-batch section */
 
     struct run_messages messages; /* of dgc, as the kernels have them */
 };

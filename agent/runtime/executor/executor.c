@@ -51,15 +51,17 @@ struct executor {
     struct communication_message *messages; /* [message_count] of one exchange between stages */
     struct comm_message *posts;             /* [message_count] */
     int message_count;
+    struct kernel_held held;
+    int64_t *places; /* [vars] of `held` */
     struct executor_times times;
 };
 
 /* ---- preparing ------------------------------------------------------------------------------- */
 
-static struct memory_place place_of(const struct memory_plan *plan, int var)
+/* It looks at the gradients that this rank holds, which begin at the segment's start. */
+static bool looks_at_own(const struct program_op *op)
 {
-    return var == PROGRAM_NONE ? (struct memory_place){.segment = MEMORY_NOWHERE}
-                               : plan->places[var];
+    return op->attributes.owned && !op_definition(op->kind)->is_communication;
 }
 
 /* Another rank runs it: it reads a state that this one lacks. Or it follows the updates, and
@@ -75,8 +77,9 @@ static bool is_elsewhere(const struct memory_plan *plan, const struct program_op
 {
     if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)
         return true;
-    for (int i = 0; i < op->input_count; i++)
-        if (op->inputs[i] != PROGRAM_NONE && plan->places[op->inputs[i]].segment == MEMORY_NOWHERE)
+    for (int i = 0; i < op->input_count && !looks_at_own(op); i++)
+        if (op->inputs[i] != PROGRAM_NONE &&
+            memory_plan_place(plan, op->section, op->inputs[i]).segment == MEMORY_NOWHERE)
             return true;
     return false;
 }
@@ -103,11 +106,15 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
     executor->communications += communicates;
     executor->message_count += is_message(op);
     for (int i = 0; i < OP_INPUTS_MAX; i++)
-        launch->in[i] = place_of(plan, i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
+        launch->in[i] = memory_plan_place(plan, op->section,
+                                          i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
-        launch->out[i] = place_of(plan, i < op->output_count ? op->outputs[i] : PROGRAM_NONE);
+        launch->out[i] = memory_plan_place(plan, op->section,
+                                           i < op->output_count ? op->outputs[i] : PROGRAM_NONE);
     if (op->attributes.space != OP_SPACE_NONE)
-        launch->in[0] = launch->out[0] = order_range(op);
+        launch->in[0] = launch->out[0] = order_range(executor->program, plan, op);
+    if (looks_at_own(op))
+        launch->in[0] = (struct memory_place){MEMORY_GRADIENTS, 0};
     return 0;
 }
 
@@ -153,6 +160,23 @@ static void find_order(struct executor *executor, const struct memory_plan *plan
     executor->front_end = at;
 }
 
+/* Where the sums of gradients lie; operators with `owned` ask. */
+static void find_held(struct executor *executor, const struct memory_plan *plan)
+{
+    const struct program *program = executor->program;
+
+    executor->places = calloc((size_t)program->var_count + 1, sizeof(*executor->places));
+    fleet_assert(executor->places != NULL);
+    for (int v = 0; v < program->var_count; v++) {
+        struct memory_place place = memory_plan_place(plan, PROGRAM_SECTION_CHECK, v);
+        executor->places[v] =
+            place.segment == MEMORY_GRADIENTS ? (int64_t)(place.offset / sizeof(float)) : -1;
+    }
+    executor->held =
+        (struct kernel_held){.count = (int64_t)(plan->bytes[MEMORY_GRADIENTS] / sizeof(float)),
+                             .places = executor->places};
+}
+
 int executor_new(const struct program *program, const struct memory_plan *plan,
                  struct backend *backend, struct executor **out, struct fleet_error *err)
 {
@@ -184,6 +208,7 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
     executor->posts = calloc((size_t)executor->message_count + 1, sizeof(*executor->posts));
     fleet_assert(executor->messages != NULL && executor->posts != NULL);
     find_order(executor, plan);
+    find_held(executor, plan);
     *out = executor;
     return 0;
 }
@@ -201,6 +226,7 @@ void executor_free(struct executor *executor)
     free(executor->messages);
     free(executor->posts);
     free(executor->launches);
+    free(executor->places);
     free(executor);
 }
 
@@ -235,7 +261,8 @@ static int launch_kernel(struct executor *executor, const struct launch *launch,
     struct kernel_call call = {.program = executor->program,
                                .op = launch->op,
                                .scratch = bases->segment[MEMORY_SCRATCH],
-                               .scalars = scalars};
+                               .scalars = scalars,
+                               .held = &executor->held};
 
     for (int i = 0; i < launch->op->input_count; i++)
         call.in[i] = address(bases, launch->in[i]);

@@ -10,36 +10,41 @@ struct touch {
 
 #define TOUCHES_MAX (OP_INPUTS_MAX + OP_OUTPUTS_MAX + 1)
 
-struct memory_place order_range(const struct program_op *op)
+struct memory_place order_range(const struct program *program, const struct memory_plan *plan,
+                                const struct program_op *op)
 {
     static const enum memory_segment segments[] = {
         [OP_SPACE_NONE] = MEMORY_NOWHERE,          [OP_SPACE_GRADIENTS] = MEMORY_GRADIENTS,
         [OP_SPACE_PARAMETERS] = MEMORY_PARAMETERS, [OP_SPACE_STATE0] = MEMORY_STATE0,
         [OP_SPACE_STATE1] = MEMORY_STATE1,         [OP_SPACE_BUFFERS] = MEMORY_BUFFERS};
 
+    if (plan->ranges && plan->ranges[op - program->ops].segment != MEMORY_NOWHERE)
+        return plan->ranges[op - program->ops];
     return (struct memory_place){segments[op->attributes.space],
                                  (size_t)op->attributes.flat_first * sizeof(float)};
 }
 
-static void add(const struct program *program, const struct memory_plan *plan, int var,
-                bool is_write, struct touch *touches, int *count)
+static void add(const struct program *program, struct memory_place place, int var, bool is_write,
+                struct touch *touches, int *count)
 {
-    if (var != PROGRAM_NONE && plan->places[var].segment != MEMORY_NOWHERE)
-        touches[(*count)++] = (struct touch){
-            plan->places[var].segment, plan->places[var].offset,
-            plan->places[var].offset + program_var_bytes(&program->vars[var]), is_write};
+    if (place.segment != MEMORY_NOWHERE)
+        touches[(*count)++] =
+            (struct touch){place.segment, place.offset,
+                           place.offset + program_var_bytes(&program->vars[var]), is_write};
 }
 
 static int list(const struct program *program, const struct memory_plan *plan,
                 const struct program_op *op, struct touch touches[TOUCHES_MAX])
 {
-    struct memory_place range = order_range(op);
+    struct memory_place range = order_range(program, plan, op);
     int count = 0;
 
     for (int i = 0; i < op->input_count; i++)
-        add(program, plan, op->inputs[i], false, touches, &count);
+        add(program, memory_plan_place(plan, op->section, op->inputs[i]), op->inputs[i], false,
+            touches, &count);
     for (int i = 0; i < op->output_count; i++)
-        add(program, plan, op->outputs[i], true, touches, &count);
+        add(program, memory_plan_place(plan, op->section, op->outputs[i]), op->outputs[i], true,
+            touches, &count);
     if (range.segment != MEMORY_NOWHERE)
         touches[count++] =
             (struct touch){range.segment, range.offset,

@@ -12,8 +12,10 @@
 
 #include "libfleet/plan/memory_plan.h"
 
-/* The beginning of a communication operator's range; MEMORY_NOWHERE: it has none. */
-struct memory_place order_range(const struct program_op *op);
+/* The beginning of a communication operator's range; MEMORY_NOWHERE: it has none. `op` is one of
+ * the program. */
+struct memory_place order_range(const struct program *program, const struct memory_plan *plan,
+                                const struct program_op *op);
 
 /* True if one of the two has to wait for the other. */
 bool order_conflict(const struct program *program, const struct memory_plan *plan,

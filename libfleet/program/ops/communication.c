@@ -156,9 +156,11 @@ static int follow(const struct program_op *op, const struct program_var *x, stru
 static int check_operands(struct program *program, const struct program_op *op,
                           struct fleet_error *err)
 {
-    enum operand_types types = op->attributes.wire == OP_WIRE_FP16 ? OPERAND_FP32
-                               : traits[op->kind].reduces          ? OPERAND_FLOAT
-                                                                   : OPERAND_ANY;
+    bool compares = op->attributes.reduction == OP_REDUCTION_MAX ||
+                    op->attributes.reduction == OP_REDUCTION_MIN;
+    enum operand_types types = op->attributes.wire == OP_WIRE_FP16     ? OPERAND_FP32
+                               : traits[op->kind].reduces && !compares ? OPERAND_FLOAT
+                                                                       : OPERAND_ANY;
     struct program_var x, y;
     int rc = check_counts(op, err);
 

@@ -37,10 +37,12 @@ static int64_t count_norms(const struct program *program)
 static int grad_norm_infer(struct program *program, const struct program_op *op,
                            struct fleet_error *err)
 {
-    int64_t norms = count_norms(program);
+    int64_t norms = count_norms(program), bytes = (norms - 1) * (int64_t)sizeof(double);
 
     if (need_gradients(program, op, err) < 0)
         return -EINVAL;
+    if (op->attributes.owned)
+        return operand_give(program, op, 0, OPERAND_UINT8, 1, &bytes, err);
     return operand_give(program, op, 0, OPERAND_FP32, 1, &norms, err);
 }
 
@@ -48,11 +50,18 @@ static int join_norms_infer(struct program *program, const struct program_op *op
                             struct fleet_error *err)
 {
     const struct program_var *all = operand_in(program, op, 0);
-    int64_t norms = count_norms(program);
+    int64_t norms = count_norms(program), bytes = (norms - 1) * (int64_t)sizeof(double);
 
     if (operand_need_ndim(program, op, 0, 1, 1, err) < 0 ||
-        operand_need_type(program, op, 0, OPERAND_FP32, err) < 0)
+        operand_need_type(program, op, 0, OPERAND_FP32 | OPERAND_UINT8, err) < 0)
         return -EINVAL;
+    if (all->type == PROGRAM_UINT8 && all->shape[0] != bytes)
+        return fleet_error(err, -EINVAL,
+                           "input 0 (%s) has %" PRId64 " bytes, needs the %" PRId64
+                           " of a double for each trained parameter",
+                           all->name, all->shape[0], bytes);
+    if (all->type == PROGRAM_UINT8)
+        return operand_give(program, op, 0, OPERAND_FP32, 1, &norms, err);
     if (all->shape[0] < norms || all->shape[0] % norms != 0)
         return fleet_error(err, -EINVAL,
                            "input 0 (%s) has %" PRId64 " elements, needs a multiple of %" PRId64,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/program/passes/sharding.h"
 
+#include <string.h>
+
+#include "libfleet/base/assert.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/training/training.h"
@@ -24,18 +27,11 @@ static void add_segment(struct program *program, int64_t first, int64_t end)
                                                                       .owned = true}});
 }
 
-int sharding_apply(struct program *program, const struct pass_context *context,
-                   struct fleet_error *err)
+/* Segments of whole parameters. */
+static void share_parameters(struct program *program, double limit)
 {
-    double limit = (double)context->strategy->sharding_configs.fuse_broadcast_MB * MEBI;
     int64_t first = 0;
 
-    (void)err;
-    if (program->state_count == 0) {
-        pass_idle(context, "sharding", "optimizer %s has no state to divide",
-                  training_optimizer_text(context->training->optimizer.name));
-        return 0;
-    }
     for (int v = 0; v < program->var_count; v++) {
         const struct program_var *var = &program->vars[v];
 
@@ -46,5 +42,143 @@ int sharding_apply(struct program *program, const struct pass_context *context,
         first = var->flat_offset;
     }
     add_segment(program, first, program->flat_count);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+static bool is_gradient_in(const struct program *program, int var,
+                           const struct op_attributes *range)
+{
+    const struct program_var *of = var == PROGRAM_NONE ? NULL : &program->vars[var];
+
+    return of && of->role == PROGRAM_ROLE_GRADIENT && of->flat_offset >= range->flat_first &&
+           of->flat_offset < range->flat_first + range->flat_count;
+}
+
+/* Behind the last operator of the micro-batch that writes a gradient of the range. */
+static int place_behind_writers(const struct program *program, const struct op_attributes *range)
+{
+    int at = 0;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH)
+            break;
+        for (int o = 0; o < op->output_count; o++)
+            if (is_gradient_in(program, op->outputs[o], range))
+                at = i + 1;
+    }
+    fleet_assert(at > 0);
+    return at;
+}
+
+static void remove_op(struct program *program, int at)
+{
+    memmove(&program->ops[at], &program->ops[at + 1],
+            (size_t)(program->op_count - at - 1) * sizeof(*program->ops));
+    program->op_count--;
+}
+
+/* The sums of the EXCHANGE section, bucket by bucket, run in each micro-batch instead. */
+static void sum_in_micro_batches(struct program *program)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        struct program_op sum = program->ops[i];
+        if (sum.kind != OP_TREE_SUM || sum.section != PROGRAM_SECTION_EXCHANGE)
+            continue;
+        remove_op(program, i);
+        sum.section = PROGRAM_SECTION_MICRO_BATCH;
+        sum.backward = sum.attributes.owned = true;
+        (void)program_insert_op(program, place_behind_writers(program, &sum.attributes), &sum);
+    }
+}
+
+static int find_op(const struct program *program, enum op_kind kind)
+{
+    int at = 0;
+
+    while (at < program->op_count && program->ops[at].kind != kind)
+        at++;
+    fleet_assert(at < program->op_count);
+    return at;
+}
+
+static int add_squares(struct program *program, const char *name, int64_t bytes)
+{
+    return program_add_var(program, name, PROGRAM_UINT8, PROGRAM_ROLE_SCALAR, 1, &bytes);
+}
+
+/*
+ * norms of all tensors from those that each rank holds. Squares travel as bytes of doubles. A rank
+ * gives zeros for what it does not hold, and holders give equal bytes, so the greatest byte is the
+ * value itself.
+ */
+static void join_norms(struct program *program)
+{
+    int at = find_op(program, OP_GRAD_NORM), norms = program->ops[at].outputs[0];
+    int64_t bytes = (program_var_elements(&program->vars[norms]) - 1) * (int64_t)sizeof(double);
+    int own = add_squares(program, "norms.own", bytes);
+    int all = add_squares(program, "norms.all", bytes);
+    struct program_op gather = {
+        .kind = OP_ALL_REDUCE,
+        .section = PROGRAM_SECTION_CHECK,
+        .inputs = {own},
+        .input_count = 1,
+        .outputs = {all},
+        .output_count = 1,
+        .layer = -1,
+        .attributes = {.group = OP_GROUP_REPLICAS, .reduction = OP_REDUCTION_MAX}};
+    struct program_op join = {.kind = OP_JOIN_NORMS,
+                              .section = PROGRAM_SECTION_CHECK,
+                              .inputs = {all},
+                              .input_count = 1,
+                              .outputs = {norms},
+                              .output_count = 1,
+                              .layer = -1};
+
+    program->ops[at].outputs[0] = own;
+    program->ops[at].attributes.owned = true;
+    (void)program_insert_op(program, at + 1, &gather);
+    (void)program_insert_op(program, at + 2, &join);
+    program->ops[find_op(program, OP_CHECK_FINITE)].attributes.owned = true;
+}
+
+static void divide_gradients(struct program *program)
+{
+    struct program_op complete = {.kind = OP_TREE_SUM,
+                                  .section = PROGRAM_SECTION_EXCHANGE,
+                                  .layer = -1,
+                                  .attributes = {.group = OP_GROUP_REPLICAS,
+                                                 .space = OP_SPACE_GRADIENTS,
+                                                 .flat_count = program->flat_count,
+                                                 .owned = true}};
+    int at = 0;
+
+    sum_in_micro_batches(program);
+    while (program->ops[at].section == PROGRAM_SECTION_MICRO_BATCH)
+        at++;
+    (void)program_insert_op(program, at, &complete);
+    join_norms(program);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+int sharding_apply(struct program *program, const struct pass_context *context,
+                   struct fleet_error *err)
+{
+    const struct strategy_sharding_config *sharding = &context->strategy->sharding_configs;
+
+    (void)err;
+    if (program->state_count == 0 && sharding->stage == 1) {
+        pass_idle(context, "sharding", "optimizer %s has no state to divide",
+                  training_optimizer_text(context->training->optimizer.name));
+        return 0;
+    }
+    share_parameters(program, (double)sharding->fuse_broadcast_MB * MEBI);
+    if (sharding->stage > 1)
+        divide_gradients(program);
+    if (sharding->stage > 1 && context->strategy->use_hierarchical_allreduce)
+        pass_idle(context, "use_hierarchical_allreduce",
+                  "divided gradients (sharding_configs.stage) go straight to their owners");
     return 0;
 }

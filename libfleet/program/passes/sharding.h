@@ -13,7 +13,13 @@ struct program;
  * has which states (libfleet/plan/ownership.h); a rank runs the updates whose states it holds.
  * After the updates every rank gets the parameters that other ranks have updated. One all_gather
  * sends one segment of whole parameters, in the order of the flat space; a segment ends at
- * fuse_broadcast_MB. Knobs: sharding, sharding_configs.fuse_broadcast_MB. Never fails.
+ * fuse_broadcast_MB.
+ *
+ * Stage 2 divides gradients, too. The sums of buckets move into the micro-batch section, each
+ * behind the last write of its bucket (libfleet/plan/adders.h). So no rank keeps the gradients of
+ * others. Norms are those of a rank's own tensors; an all_reduce brings them to all.
+ *
+ * Knobs: sharding, sharding_configs.fuse_broadcast_MB, .stage. Never fails.
  */
 bool sharding_wanted(const struct pass_context *context);
 int sharding_apply(struct program *program, const struct pass_context *context,

@@ -90,6 +90,23 @@ static const struct program_var *next_gradient(const struct program *program,
     return next;
 }
 
+/* The squares of the tensors that this rank holds, as doubles; zeros for others. */
+static int own_squares(struct cpu_backend *cpu, const struct kernel_call *call)
+{
+    int64_t count = program_var_elements(kernel_out(call, 0)) / (int64_t)sizeof(double);
+    const struct program_var *var = NULL;
+    double *squares = call->out[0];
+
+    for (int64_t i = 0; i < count && (var = next_gradient(call->program, var)); i++) {
+        int64_t at = call->held->places[var - call->program->vars];
+        squares[i] =
+            at < 0 ? 0
+                   : sum_of_squares(cpu, (const float *)call->in[0] + at, program_var_elements(var),
+                                    (float)call->scalars->gradient_scale, call->scratch);
+    }
+    return 0;
+}
+
 static int grad_norm_kernel(struct backend *backend, const struct kernel_call *call,
                             struct fleet_error *err)
 {
@@ -99,6 +116,8 @@ static int grad_norm_kernel(struct backend *backend, const struct kernel_call *c
     int64_t count = program_var_elements(kernel_out(call, 0)), i = 0;
     double total = 0;
 
+    if (call->op->attributes.owned)
+        return own_squares(cpu_backend(backend), call);
     for (; (var = next_gradient(call->program, var)); i++) {
         double squares;
         if (i + 1 >= count)
@@ -153,6 +172,17 @@ static int total_norm_kernel(struct backend *backend, const struct kernel_call *
     return 0;
 }
 
+static void norms_from_doubles(const double *squares, int64_t count, float *norms)
+{
+    double total = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        norms[i] = (float)squares[i];
+        total += squares[i];
+    }
+    norms[count] = (float)sqrt(total);
+}
+
 static int join_norms_kernel(struct backend *backend, const struct kernel_call *call,
                              struct fleet_error *err)
 {
@@ -164,6 +194,10 @@ static int join_norms_kernel(struct backend *backend, const struct kernel_call *
     double total = 0;
 
     (void)backend;
+    if (kernel_in(call, 0)->type == PROGRAM_UINT8) {
+        norms_from_doubles(call->in[0], count - 1, norms);
+        return 0;
+    }
     for (; (var = next_gradient(call->program, var)); i++) {
         bool is_divided = call->program->vars[var->of].slice.parts > 0;
         double squares = 0;
@@ -209,6 +243,8 @@ static int check_finite_kernel(struct backend *backend, const struct kernel_call
     struct check_finite c = {.x = call->in[0], .count = call->program->flat_count};
 
     (void)err;
+    if (call->op->attributes.owned)
+        c.count = call->held->count;
     cpu_parallel(cpu_backend(backend), kernel_pieces(c.count, KERNEL_TASK_ELEMENTS),
                  check_finite_task, &c);
     *(float *)call->out[0] = atomic_load(&c.found) ? 1.0f : 0.0f;
