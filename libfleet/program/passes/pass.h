@@ -35,7 +35,7 @@ enum pass_stage {
 };
 
 struct program_pass {
-    const char *name; /* the knob, "amp"; for a pass that always runs, its work */
+    const char *name; /* the knob, "amp"; of a pass that no knob runs (yet), its work */
     enum pass_stage stage;
     bool (*wanted)(const struct pass_context *context); /* NULL: always */
 
