@@ -18,6 +18,7 @@ declare -gA strategies=(
 )
 declare -gA workers=([hybrid]=4)
 declare -gA optimizers=(
+    [lamb]='adam, learningRate: 1.0e-3'
     [localsgd]='momentum, learningRate: 0.02'
     [adaptive]='momentum, learningRate: 0.02'
     [dgc]='momentum, learningRate: 0.02'
@@ -36,7 +37,7 @@ spec:
   worker: {replicas: ${workers[$1]:-2}}
   strategy: {${strategies[$1]}}
   training:
-    model: {name: gpt, layers: 2, heads: 2, width: 64, context: 64}
+    model: {name: gpt, layers: 2, heads: 2, width: 128, context: 128}
     data: {tokenizer: synthetic-markov, symbols: 64}
     optimizer: {name: ${optimizers[$1]:-adamw, learningRate: 1.0e-3}}
     globalBatchSize: 8
@@ -69,6 +70,9 @@ knob_weights() { # knob_weights KNOB
         becomes "knob-$knob" Succeeded $((3 * LIMIT))
         field_is "knob-$knob" result.steps "$STEPS"
         field_is "knob-$knob" result.weightsSha256 "$weights"
+    done
+    for knob in "${exact[@]}"; do # the deleted pods were missed
+        field_at_least "knob-$knob" rendezvous.generation 2
     done
     for knob in "${exact[@]}" "${lossy[@]}"; do
         remove_job "knob-$knob"
