@@ -22,13 +22,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "tests/support/child_process.h"
 
 #define RANKS_MAX  16
 #define ROUNDS_MS  400.0 /* per size */
@@ -171,7 +171,7 @@ static double raw_rate(int pairs)
         fleet_assert(connect(a, (struct sockaddr *)&address, size) == 0);
         b = accept(listener, NULL, NULL);
         for (int side = 0; side < 2; side++) {
-            children[2 * i + side] = fork();
+            children[2 * i + side] = child_process_fork();
             if (children[2 * i + side] == 0) {
                 duplex(side ? a : b);
                 _exit(0);
@@ -182,7 +182,7 @@ static double raw_rate(int pairs)
         (void)close(b);
     }
     for (int i = 0; i < 2 * pairs; i++)
-        (void)waitpid(children[i], NULL, 0);
+        (void)child_process_wait(children[i]);
     return RAW_BYTES / ((fleet_monotonic_ms() - started) / 1e3);
 }
 
@@ -236,7 +236,7 @@ static void run_world(int world, bool is_shm, struct shared *shared)
     }
     options.addresses = addresses;
     for (int r = 0; r < world; r++) {
-        children[r] = fork();
+        children[r] = child_process_fork();
         if (children[r] == 0) {
             options.rank = r;
             options.listener = listeners[r];
@@ -245,7 +245,7 @@ static void run_world(int world, bool is_shm, struct shared *shared)
         }
     }
     for (int r = 0; r < world; r++) {
-        (void)waitpid(children[r], NULL, 0);
+        (void)child_process_wait(children[r]);
         (void)close(listeners[r]);
     }
 }

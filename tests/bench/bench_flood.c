@@ -23,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -39,6 +38,7 @@
 #include "libfleet/rendezvous/hub_server.h"
 #include "libfleet/rendezvous/member_client.h"
 #include "libfleet/rendezvous/tls_identity.h"
+#include "tests/support/child_process.h"
 
 #define MEMBERS           4
 #define SOURCES           40
@@ -376,15 +376,6 @@ static void print_result(const struct hub_server *server, double quiet_ms, doubl
     printf("\n");
 }
 
-static pid_t fork_child(void)
-{
-    pid_t child = fork();
-
-    if (child == 0)
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return child;
-}
-
 int main(int argc, char **argv)
 {
     int idle = argc > 1 ? atoi(argv[1]) : 10000, half = argc > 2 ? atoi(argv[2]) : 9000;
@@ -397,9 +388,9 @@ int main(int argc, char **argv)
 
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fleet_assert(board != MAP_FAILED);
-    if ((members = fork_child()) == 0)
+    if ((members = child_process_fork()) == 0)
         be_members();
-    if ((attackers = fork_child()) == 0)
+    if ((attackers = child_process_fork()) == 0)
         flood(idle, half);
     (void)uv_loop_init(&loop);
     (void)uv_timer_init(&loop, &tick);

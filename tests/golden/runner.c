@@ -23,6 +23,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/child_process.h"
 
 #define SIZE_MAX_OF_A_FILE ((size_t)256 << 20)
 #define SECONDS_A_FILE     900
@@ -178,9 +179,7 @@ static void start(const char *folder, struct found *f)
 
     f->results = memfd_create("results", MFD_CLOEXEC);
     fleet_assert(f->results >= 0);
-    (void)fflush(NULL);
-    f->pid = fork();
-    fleet_assert(f->pid >= 0);
+    f->pid = child_process_fork();
     if (f->pid == 0) {
         results = f->results;
         read_file(f->kind, &file);

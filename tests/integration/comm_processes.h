@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "tests/support/child_process.h"
 
 #define COMM_PROCESSES_MAX 8
 
@@ -104,8 +104,7 @@ static inline void comm_processes_run(int world, const struct comm_way *way, com
         addresses[r] = texts[r];
     }
     for (int r = 0; r < world; r++) {
-        children[r] = fork();
-        fleet_assert(children[r] >= 0);
+        children[r] = child_process_fork();
         if (children[r] == 0) {
             struct comm_tcp_options options = {.rank = r,
                                                .world = world,
@@ -122,11 +121,9 @@ static inline void comm_processes_run(int world, const struct comm_way *way, com
     }
     for (int r = 0; r < world; r++)
         if (r != victim)
-            fleet_assert(waitpid(children[r], NULL, 0) == children[r]);
-    if (victim >= 0) {
-        (void)kill(children[victim], SIGKILL);
-        fleet_assert(waitpid(children[victim], NULL, 0) == children[victim]);
-    }
+            (void)child_process_wait(children[r]);
+    if (victim >= 0)
+        (void)child_process_kill(children[victim]);
     for (int r = 0; r < world; r++)
         (void)close(listeners[r]);
     memcpy(out, shared, size);

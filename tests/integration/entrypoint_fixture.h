@@ -21,9 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +36,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/child_process.h"
 
 #define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
 
@@ -121,11 +120,9 @@ static inline bool start(struct container *c, const char *const *arguments,
     *c = (struct container){0};
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(pipe2(told, O_CLOEXEC), 0);
-    c->outer = fork();
+    c->outer = child_process_fork();
     if (c->outer == 0) {
         pid_t first;
-        int status = 0;
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0)
             _exit(119);
         first = fork();
@@ -133,14 +130,13 @@ static inline bool start(struct container *c, const char *const *arguments,
             become(arguments, with_ours(variables, with), out[1]);
         (void)!write(told[1], &first, sizeof(first));
         (void)close(out[1]);
-        (void)waitpid(first, &status, 0);
-        _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+        _exit(child_process_wait(first));
     }
     (void)close(out[1]);
     (void)close(told[1]);
     c->out_fd = out[0];
     if (read(told[0], &c->first, sizeof(c->first)) != sizeof(c->first)) {
-        (void)waitpid(c->outer, NULL, 0);
+        (void)child_process_wait(c->outer);
         (void)close(out[0]);
         (void)close(told[0]);
         return false;
@@ -174,8 +170,7 @@ static inline void end(struct container *c)
 {
     while (hear(c)) {
     }
-    assert_int_equal(waitpid(c->outer, &c->status, 0), c->outer);
-    c->status = WEXITSTATUS(c->status);
+    c->status = child_process_wait(c->outer);
 }
 
 static inline void release(struct container *c)
@@ -286,13 +281,10 @@ static inline int enter(const struct container *c, const char *const *arguments,
                         const char *const *variables)
 {
     char path[64];
-    pid_t pid = fork();
-    int status;
+    pid_t pid = child_process_fork();
 
-    if (pid > 0) {
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
+    if (pid > 0)
+        return child_process_wait(pid);
     for (int i = 0; i < 2; i++) {
         int fd;
         (void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)c->first, i ? "mnt" : "pid");
@@ -306,8 +298,7 @@ static inline int enter(const struct container *c, const char *const *arguments,
                      (char *const *)with_ours(variables, self));
         _exit(121);
     }
-    (void)waitpid(pid, &status, 0);
-    _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    _exit(child_process_wait(pid));
 }
 
 /* ---- how it is found out --------------------------------------------------------------------- */

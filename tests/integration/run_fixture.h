@@ -12,8 +12,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +34,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/child_process.h"
 
 #define PATIENCE_MS 600000.0 /* sanitizers on a busy machine */
 #define STEPS       60
@@ -52,8 +50,7 @@ static const char *few_steps = "300", *many_steps = "1500";
 /* ---- running --------------------------------------------------------------------------------- */
 
 struct run {
-    pid_t pid; /* 0 = has ended */
-    int out_fd, err_fd;
+    struct child_process process; /* its pid is 0 after its end */
     struct fleet_strbuf out, err;
     int exit_code;        /* 128 + signal if one ended it */
     char mark[64];        /* "FLEET_TEST_RUN=…" in the environment of all its processes */
@@ -63,25 +60,11 @@ struct run {
 static inline void start_program(struct run *run, const char *path, char *const *arguments)
 {
     static int count;
-    int out[2], err[2];
 
     *run = (struct run){0};
     (void)snprintf(run->mark, sizeof(run->mark), "TEST_RUN=%d-%d", (int)getpid(), ++count);
-    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
-    run->pid = fork();
-    if (run->pid == 0) {
-        char *name = strdup(run->mark);
-        (void)putenv(name);
-        (void)dup2(out[1], STDOUT_FILENO);
-        (void)dup2(err[1], STDERR_FILENO);
-        (void)execv(path, arguments);
-        _exit(126);
-    }
-    (void)close(out[1]);
-    (void)close(err[1]);
-    run->out_fd = out[0];
-    run->err_fd = err[0];
+    assert_int_equal(setenv("TEST_RUN", strchr(run->mark, '=') + 1, 1), 0); /* it is inherited */
+    run->process = child_process_start(path, (const char *const *)arguments);
 }
 
 static inline void start(struct run *run, char *const *arguments)
@@ -89,61 +72,30 @@ static inline void start(struct run *run, char *const *arguments)
     start_program(run, program, arguments);
 }
 
-static inline void read_some(int *fd, struct fleet_strbuf *into)
+/* Take what was printed, waiting at most `ms`. False at the end of its output. */
+static inline bool listen_to(struct run *run, int ms)
 {
-    char chunk[65536];
-    ssize_t size = read(*fd, chunk, sizeof(chunk));
-
-    if (size > 0) {
-        fleet_strbuf_append_bytes(into, chunk, (size_t)size);
-    } else if (size == 0) {
-        (void)close(*fd);
-        *fd = -1;
-    }
-}
-
-/* Take what was printed, waiting at most `ms`. */
-static inline void listen_to(struct run *run, int ms)
-{
-    struct pollfd fds[2] = {{.fd = run->out_fd, .events = POLLIN},
-                            {.fd = run->err_fd, .events = POLLIN}};
-
-    if (poll(fds, 2, ms) <= 0)
-        return;
-    if (fds[0].revents)
-        read_some(&run->out_fd, &run->out);
-    if (fds[1].revents)
-        read_some(&run->err_fd, &run->err);
+    return child_process_read(&run->process, ms, &run->out, &run->err);
 }
 
 static inline void wait_for_end(struct run *run)
 {
     double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
-    int status;
 
-    while (run->out_fd >= 0 || run->err_fd >= 0) {
-        listen_to(run, 1000);
+    while (listen_to(run, 1000)) {
         if (fleet_monotonic_ms() > give_up_ms) {
-            (void)kill(run->pid, SIGKILL);
+            (void)kill(run->process.pid, SIGKILL);
             fail_msg("it did not end in %.0f s; its output:\n%s\n%s", PATIENCE_MS / 1e3,
                      fleet_strbuf_text(&run->out), fleet_strbuf_text(&run->err));
         }
     }
-    assert_int_equal(waitpid(run->pid, &status, 0), run->pid);
-    run->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    run->pid = 0;
+    run->exit_code = child_process_wait(run->process.pid);
+    run->process.pid = 0;
 }
 
 static inline void release(struct run *run)
 {
-    if (run->pid > 0) {
-        (void)kill(run->pid, SIGKILL);
-        (void)waitpid(run->pid, NULL, 0);
-    }
-    if (run->out_fd > 0)
-        (void)close(run->out_fd);
-    if (run->err_fd > 0)
-        (void)close(run->err_fd);
+    child_process_release(&run->process);
     fleet_strbuf_release(&run->out);
     fleet_strbuf_release(&run->err);
 }
@@ -390,7 +342,7 @@ static inline void wait_for_words(struct run *run, const char *words)
     double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
 
     while (!strstr(fleet_strbuf_text(&run->out), words)) {
-        if (run->out_fd < 0 || fleet_monotonic_ms() > give_up_ms)
+        if (run->process.out_fd < 0 || fleet_monotonic_ms() > give_up_ms)
             fail_msg("%s never came; it said:\n%s\n%s", words, fleet_strbuf_text(&run->out),
                      fleet_strbuf_text(&run->err));
         listen_to(run, 100);
@@ -455,7 +407,7 @@ static inline bool strike_if_running(struct run *run, int i, bool agent, int sig
     pid_t pid;
 
     while (!is_alive(pid = find_process(run, i, agent)) || kill(pid, signal_number) < 0) {
-        if (run->out_fd < 0)
+        if (run->process.out_fd < 0)
             return false;
         if (fleet_monotonic_ms() > give_up_ms)
             fail_msg("member %d was never there", i);

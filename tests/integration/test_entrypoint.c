@@ -5,6 +5,7 @@
  * image starts, before that program has begun. Programs that do not hand over are left alone.
  */
 #include "tests/integration/entrypoint_fixture.h"
+#include "tests/support/child_process.h"
 
 /* ---- what hands over ------------------------------------------------------------------------- */
 
@@ -180,14 +181,13 @@ static void test_entrypoint__the_agent_of_another_user_is_recognised(void **stat
     const char *stay[] = {"STAY=1", NULL};
     struct container c;
     pid_t pid;
-    int status;
 
     (void)state;
     if (!start(&c, arguments, stay, self))
         skip();
     while (!told(&c, 'I', 0))
         assert_true(hear(&c));
-    pid = fork();
+    pid = child_process_fork();
     if (pid == 0) {
         struct stat file;
         char path[64];
@@ -197,8 +197,7 @@ static void test_entrypoint__the_agent_of_another_user_is_recognised(void **stat
             _exit(99);
         _exit((int)entrypoint_look(c.first));
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(WEXITSTATUS(status), ENTRYPOINT_AGENT);
+    assert_int_equal(child_process_wait(pid), ENTRYPOINT_AGENT);
     stop(&c);
 }
 

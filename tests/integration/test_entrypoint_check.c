@@ -2,6 +2,7 @@
 
 /* Goal: what does not hand over to the agent is found out, explained and ended. */
 #include "tests/integration/entrypoint_fixture.h"
+#include "tests/support/child_process.h"
 
 /* ---- how it is found out --------------------------------------------------------------------- */
 
@@ -80,7 +81,7 @@ static void test_entrypoint__the_agent_is_recognised(void **state)
     assert_int_equal(entrypoint_wait(c.first, PATIENCE_MS), ENTRYPOINT_AGENT);
     stop(&c);
     assert_int_equal(entrypoint_look(c.first), ENTRYPOINT_GONE);
-    pid = fork();
+    pid = child_process_fork();
     if (pid == 0) {
         (void)execve(arguments[0], (char *const *)arguments, (char *const *)no_variables);
         _exit(121);
@@ -88,8 +89,7 @@ static void test_entrypoint__the_agent_is_recognised(void **state)
     while (entrypoint_look(pid) == ENTRYPOINT_AGENT) { /* still this program */
     }
     assert_int_equal(entrypoint_look(pid), ENTRYPOINT_STARTING);
-    (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, 0);
+    (void)child_process_kill(pid);
     assert_int_equal(entrypoint_look(pid), ENTRYPOINT_GONE);
 }
 

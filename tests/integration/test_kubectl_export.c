@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "libfleet/base/clock.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/child_process.h"
 #include "tests/support/job_folder.h"
 
 #define LIMIT_S 120.0
@@ -132,21 +132,12 @@ static pid_t start(const char *arguments)
     fleet_strbuf_appendf(&command,
                          "cd %s && PATH=%s:$PATH exec ./kubectl-fleetjob export %s >said 2>errors",
                          folder, folder, arguments);
-    pid = fork();
+    pid = child_process_fork();
     if (pid == 0) {
         (void)execl("/bin/sh", "sh", "-c", command.text, (char *)NULL);
         _exit(126);
     }
-    assert_true(pid > 0);
     return pid;
-}
-
-static int finish(pid_t pid)
-{
-    int status;
-
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static void expect_asked(const char *words, bool is_expected)
@@ -159,7 +150,7 @@ static void expect_asked(const char *words, bool is_expected)
 
 static void run_well(const char *arguments)
 {
-    int code = finish(start(arguments));
+    int code = child_process_wait(start(arguments));
     FLEET_AUTO_FREE char *errors = read_text("errors");
 
     if (code != 0)
@@ -169,7 +160,7 @@ static void run_well(const char *arguments)
 
 static void expect_failure(const char *arguments, const char *words)
 {
-    int code = finish(start(arguments));
+    int code = child_process_wait(start(arguments));
     FLEET_AUTO_FREE char *errors = read_text("errors");
 
     if (code == 0 || !strstr(errors, words))
@@ -273,7 +264,7 @@ static void test_kubectl_export__an_interrupt_deletes_the_pod(void **state)
         wait_for("begun");
         expect_asked("delete", false);
         assert_int_equal(kill(pid, signals[i]), 0);
-        assert_int_equal(finish(pid), 130);
+        assert_int_equal(child_process_wait(pid), 130);
         expect_asked("delete pod gpt-export-", true);
         assert_false(is_there("out.safetensors"));
     }

@@ -210,7 +210,7 @@ static void test_own_trainer__all_of_a_process_group_may_save(void **state)
                       " echo \"{\\\"step\\\": 1}\" >> $FLEET_PROGRESS_FILE;"
                       " while :; do sleep 0.1; done'\n: the shell waits\n"));
     wait_for_words(&run, "\"step\",\"step\":1,");
-    assert_int_equal(kill(run.pid, SIGINT), 0);
+    assert_int_equal(kill(run.process.pid, SIGINT), 0);
     wait_for_end(&run);
     expect_exit(&run, 130);
     (void)snprintf(path, sizeof(path), "%s/saved.0", folder);

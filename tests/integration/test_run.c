@@ -236,8 +236,8 @@ static void test_run__a_reader_that_leaves_stops_the_run(void **state)
     start_small_job(&run, write_job("pipe", "", ""), "2", "100000");
     while (run.out.length == 0)
         listen_to(&run, 1000);
-    (void)close(run.out_fd);
-    run.out_fd = -1;
+    (void)close(run.process.out_fd);
+    run.process.out_fd = -1;
     wait_for_end(&run);
     expect_exit(&run, 130);
     expect_nothing_left(&run);

@@ -104,7 +104,7 @@ static void test_run_faults__kills_at_random_moments_change_nothing(void **state
     start_small_job(&run, write_job("storm", "", "  runPolicy: {restart: {maxRestarts: 100}}\n"),
                     "3", many_steps);
     wait_for_step(&run, 5);
-    for (int i = 0; i < 6 && run.out_fd >= 0; i++) {
+    for (int i = 0; i < 6 && run.process.out_fd >= 0; i++) {
         double until_ms = fleet_monotonic_ms() + (double)(rand_r(&seed) % 400);
         if (!strike_if_running(&run, (int)(rand_r(&seed) % 3), rand_r(&seed) % 4 == 0, SIGKILL))
             break;
@@ -156,7 +156,7 @@ static void test_run_faults__says_which_worker_it_waits_for(void **state)
     (void)snprintf(state_file, sizeof(state_file), "%s/sleepy.json", folder);
     start_program(&run, make_sleepy_programs(), arguments);
     strcpy(run.state_file, state_file);
-    while (!(told = strstr(fleet_strbuf_text(&run.err), words)) && run.err_fd >= 0 &&
+    while (!(told = strstr(fleet_strbuf_text(&run.err), words)) && run.process.err_fd >= 0 &&
            fleet_monotonic_ms() < give_up_ms)
         listen_to(&run, 1000);
     expect_words(&run.err, words);

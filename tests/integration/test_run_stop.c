@@ -17,7 +17,7 @@ static void test_run_stop__an_interrupt_saves_and_a_later_run_goes_on(void **sta
     (void)state;
     start_small_job(&run, write_job("resume", training, ""), "3", many_steps);
     wait_for_step(&run, 40);
-    (void)kill(run.pid, SIGINT);
+    (void)kill(run.process.pid, SIGINT);
     wait_for_end(&run);
     expect_exit(&run, 130);
     story = read_story(&run);
@@ -121,10 +121,10 @@ static void test_run_stop__saves_when_it_is_asked_and_goes_on(void **state)
                     write_job("ask", "    checkpoint: {path: asked, everySteps: 100000}\n", ""),
                     "2", "100000");
     wait_for_step(&run, 20);
-    (void)kill(run.pid, SIGUSR1);
+    (void)kill(run.process.pid, SIGUSR1);
     wait_for_words(&run, "\"checkpoint\",\"step\":");
     wait_for_step(&run, 40); /* it goes on */
-    (void)kill(run.pid, SIGINT);
+    (void)kill(run.process.pid, SIGINT);
     wait_for_end(&run);
     story = read_story(&run);
     assert_string_equal(story.state, "Suspended");
@@ -145,10 +145,10 @@ static void test_run_stop__an_interrupted_demo_saves_and_leaves_nothing(void **s
         skip(); /* the script runs the release build */
     (void)snprintf(command, sizeof(command), "TMPDIR=%s exec setsid tools/demo-local.sh", folder);
     start_program(&run, "/bin/sh", arguments);
-    while (run.out_fd >= 0 && !strstr(fleet_strbuf_text(&run.out), "step 1/300") &&
+    while (run.process.out_fd >= 0 && !strstr(fleet_strbuf_text(&run.out), "step 1/300") &&
            fleet_monotonic_ms() < give_up_ms)
         listen_to(&run, 1000);
-    (void)kill(-run.pid, SIGINT);
+    (void)kill(-run.process.pid, SIGINT);
     wait_for_end(&run);
     expect_exit(&run, 130);
     expect_words(&run.out, "checkpoint of step ");
@@ -237,11 +237,11 @@ static double interrupt_twice(void)
     start_small_job(&run, write_job("twice", "", ""), "2", "100000");
     wait_for_step(&run, 5);
     strike(&run, 0, false, SIGSTOP); /* it cannot leave */
-    (void)kill(run.pid, SIGTERM);
+    (void)kill(run.process.pid, SIGTERM);
     wait_until_leaving(&run); /* two at once are one signal */
     wait_for_acknowledgement(&run);
     second_ms = fleet_monotonic_ms();
-    (void)kill(run.pid, SIGTERM);
+    (void)kill(run.process.pid, SIGTERM);
     wait_for_end(&run);
     took_ms = fleet_monotonic_ms() - second_ms;
     expect_exit(&run, 130);
@@ -274,7 +274,7 @@ static void test_run_stop__nothing_is_left_when_it_is_stopped_as_it_starts(void 
         struct run run;
         start_program(&run, "/bin/sh", arguments);
         (void)usleep(us);
-        (void)kill(run.pid, SIGTERM);
+        (void)kill(run.process.pid, SIGTERM);
         wait_for_end(&run);
         expect_nothing_left(&run);
         release(&run);
@@ -292,7 +292,7 @@ static void test_run_stop__nothing_is_left_when_it_is_killed(void **state)
             (void)usleep(30000 + 60000 * (useconds_t)moment);
         else
             wait_for_step(&run, moment * 5);
-        (void)kill(run.pid, SIGKILL);
+        (void)kill(run.process.pid, SIGKILL);
         wait_for_end(&run);
         expect_exit(&run, 137);
         expect_nothing_left(&run);

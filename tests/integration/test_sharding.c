@@ -181,7 +181,7 @@ static void test_sharding__kills_at_random_moments_change_nothing(void **state)
     (void)printf("seed %u\n", seed);
     start_small_job(&run, write_job("storm", checkpoints("storm"), spec), "3", many_steps);
     wait_for_step(&run, 5);
-    for (int i = 0; i < 8 && run.out_fd >= 0; i++) {
+    for (int i = 0; i < 8 && run.process.out_fd >= 0; i++) {
         double until_ms = fleet_monotonic_ms() + (double)(rand_r(&seed) % 400);
         if (!strike_if_running(&run, (int)(rand_r(&seed) % 3), rand_r(&seed) % 4 == 0, SIGKILL))
             break;
@@ -202,7 +202,7 @@ static void interrupt(const char *path, const char *workers)
 
     start_small_job(&run, path, workers, few_steps);
     wait_for_step(&run, 15);
-    assert_int_equal(kill(run.pid, SIGINT), 0);
+    assert_int_equal(kill(run.process.pid, SIGINT), 0);
     wait_for_end(&run);
     assert_int_equal(strstr(fleet_strbuf_text(&run.out), "\"event\":\"checkpoint\"") != NULL, 1);
     release(&run);

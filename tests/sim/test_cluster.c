@@ -47,6 +47,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/map.h"
 #include "tests/fake/cluster/cluster.h"
+#include "tests/support/child_process.h"
 #include "tests/support/seeds.h"
 
 #define HISTORIES 60
@@ -133,10 +134,8 @@ static struct tally play_all(unsigned long first, unsigned long end, unsigned lo
                                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     assert_ptr_not_equal(tallies, MAP_FAILED);
-    (void)fflush(NULL);
     for (unsigned long i = 1; i < jobs; i++) {
-        pid_t child = fork();
-        assert_true(child >= 0);
+        pid_t child = child_process_fork();
         tallies[i].seed = first + i;
         if (child > 0)
             continue;

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
@@ -21,58 +20,21 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/child_process.h"
 
 #define ARGUMENTS_MAX 32
 
-struct child {
-    pid_t pid;
-    int out, err;
-};
-
-static struct child start(const char *program, const char *const *arguments)
+static struct child_process start(const char *program, const char *const *arguments)
 {
     const char *folder = getenv("FLEET_BIN");
     FLEET_AUTO_FREE char *path = fleet_file_join(folder ? folder : "build/bin", program);
     const char *argv[ARGUMENTS_MAX + 2] = {path};
-    int out[2], err[2], count = 1;
-    struct child child;
 
-    for (; arguments[count - 1]; count++) {
+    for (int count = 1; arguments[count - 1]; count++) {
         fleet_assert(count < ARGUMENTS_MAX);
         argv[count] = arguments[count - 1];
     }
-    fleet_assert(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
-    child.pid = fork();
-    fleet_assert(child.pid >= 0);
-    if (child.pid == 0) {
-        (void)dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-        (void)dup2(out[1], STDOUT_FILENO);
-        (void)dup2(err[1], STDERR_FILENO);
-        execv(path, (char *const *)argv);
-        (void)fprintf(stderr, "cannot run %s: %s\n", path, strerror(errno));
-        _exit(127);
-    }
-    (void)close(out[1]);
-    (void)close(err[1]);
-    child.out = out[0];
-    child.err = err[0];
-    return child;
-}
-
-static int exit_code_of(int status)
-{
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* Append what is there; false at the end of the stream. */
-static bool drain(int fd, struct fleet_strbuf *into)
-{
-    char chunk[65536];
-    ssize_t got = read(fd, chunk, sizeof(chunk));
-
-    if (got > 0)
-        fleet_strbuf_append_bytes(into, chunk, (size_t)got);
-    return got > 0 || (got < 0 && errno == EINTR);
+    return child_process_start(path, argv);
 }
 
 static double number_or_nan(const cJSON *event, const char *key)
@@ -166,9 +128,8 @@ void job_run(const char *const *arguments, double limit_s, job_run_watch watch, 
     struct fleet_strbuf errors = {0};
     const char *argv[ARGUMENTS_MAX] = {"run", "--json"};
     double end_ms = fleet_monotonic_ms() + limit_s * 1e3;
-    struct child child;
-    bool open_out = true, open_err = true;
-    int status;
+    struct child_process child;
+    double left_ms = limit_s * 1e3;
 
     *out = (struct job_run){.steps = calloc(JOB_RUN_STEPS_MAX, sizeof(*out->steps))};
     fleet_assert(out->steps != NULL);
@@ -176,27 +137,18 @@ void job_run(const char *const *arguments, double limit_s, job_run_watch watch, 
         argv[i + 2] = arguments[i];
     child = start("fleetjob", argv);
     out->pid = child.pid;
-    while (open_out || open_err) {
-        struct pollfd fds[2] = {{.fd = open_out ? child.out : -1, .events = POLLIN},
-                                {.fd = open_err ? child.err : -1, .events = POLLIN}};
-        double left_ms = end_ms - fleet_monotonic_ms();
-        if (left_ms <= 0) {
-            (void)snprintf(out->problem, sizeof(out->problem), "still running after %.0f s",
-                           limit_s);
-            (void)kill(child.pid, SIGKILL);
-            break;
-        }
-        (void)poll(fds, 2, (int)fmin(left_ms, 1000));
-        if (fds[0].revents && !drain(child.out, &lines))
-            open_out = false;
-        if (fds[1].revents && !drain(child.err, &errors))
-            open_err = false;
+    while (left_ms > 0 && child_process_read(&child, (int)fmin(left_ms, 1000), &lines, &errors)) {
         take_lines(out, &lines, watch, context);
+        left_ms = end_ms - fleet_monotonic_ms();
     }
-    (void)waitpid(child.pid, &status, 0);
-    (void)close(child.out);
-    (void)close(child.err);
-    out->exit_code = exit_code_of(status);
+    if (left_ms <= 0) {
+        (void)snprintf(out->problem, sizeof(out->problem), "still running after %.0f s", limit_s);
+        out->exit_code = child_process_kill(child.pid);
+    } else {
+        out->exit_code = child_process_wait(child.pid);
+    }
+    child.pid = 0;
+    child_process_release(&child);
     out->errors = fleet_strbuf_take(&errors);
 }
 
@@ -214,29 +166,16 @@ int job_run_command(const char *program, const char *const *arguments, char **ou
                     char **out_errors)
 {
     struct fleet_strbuf text = {0}, errors = {0};
-    struct child child = start(program, arguments);
-    bool open_out = true, open_err = true;
-    int status;
+    struct child_process child = start(program, arguments);
+    int exit_code = child_process_finish(&child, &text, &errors);
 
-    while (open_out || open_err) {
-        struct pollfd fds[2] = {{.fd = open_out ? child.out : -1, .events = POLLIN},
-                                {.fd = open_err ? child.err : -1, .events = POLLIN}};
-        (void)poll(fds, 2, -1);
-        if (fds[0].revents && !drain(child.out, &text))
-            open_out = false;
-        if (fds[1].revents && !drain(child.err, &errors))
-            open_err = false;
-    }
-    (void)waitpid(child.pid, &status, 0);
-    (void)close(child.out);
-    (void)close(child.err);
     if (out_text)
         *out_text = fleet_strbuf_take(&text);
     if (out_errors)
         *out_errors = fleet_strbuf_take(&errors);
     fleet_strbuf_release(&text);
     fleet_strbuf_release(&errors);
-    return exit_code_of(status);
+    return exit_code;
 }
 
 /* Parent and name of a process; false if there is none (or it is a zombie). */
@@ -323,12 +262,9 @@ char *job_run_folder(void)
 
 void job_run_remove(const char *folder)
 {
-    pid_t pid = fork();
+    const char *const arguments[] = {"rm", "-rf", "--", folder, NULL};
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct child_process rm = child_process_start("rm", arguments);
 
-    if (pid == 0) {
-        execlp("rm", "rm", "-rf", "--", folder, (char *)NULL);
-        _exit(127);
-    }
-    if (pid > 0)
-        (void)waitpid(pid, NULL, 0);
+    (void)child_process_finish(&rm, &text, &text);
 }

@@ -34,6 +34,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/file.h"
 #include "libfleet/training/training.h"
+#include "tests/support/child_process.h"
 #include "tests/unit/checkpoint_fixture.h"
 
 #define STOPS_MAX 5000 /* a save makes far fewer */
@@ -59,7 +60,7 @@ enum outcome {
 static enum outcome save_until(struct fixture *f, int stop)
 {
     int status;
-    pid_t child = fork();
+    pid_t child = child_process_fork();
 
     if (child == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
@@ -78,8 +79,7 @@ static enum outcome save_until(struct fixture *f, int stop)
             return FINISHED;
         assert_true(WIFSTOPPED(status));
     }
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
+    (void)child_process_kill(child);
     return KILLED;
 }
 
@@ -204,7 +204,7 @@ static bool team_start(struct team *team)
 
     for (int i = 0; i < team->joint.writers; i++) {
         int status;
-        pid_t pid = fork();
+        pid_t pid = child_process_fork();
         if (pid == 0) {
             if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
                 _exit(3);
@@ -215,7 +215,6 @@ static bool team_start(struct team *team)
                 write_other(team, i);
             _exit(0);
         }
-        assert_true(pid > 0);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         team->pids[i] = WIFSTOPPED(status) ? pid : 0;
         is_allowed &= WIFSTOPPED(status);
@@ -247,8 +246,7 @@ static bool team_kill(struct team *team)
 
     for (int i = 0; i < team->joint.writers; i++)
         if (team->pids[i] && (victim == ALL || victim == i)) {
-            assert_int_equal(kill(team->pids[i], SIGKILL), 0);
-            assert_int_equal(waitpid(team->pids[i], NULL, 0), team->pids[i]);
+            (void)child_process_kill(team->pids[i]);
             team->pids[i] = 0;
             was_running = true;
         }
@@ -258,7 +256,7 @@ static bool team_kill(struct team *team)
             assert_int_equal(ptrace(PTRACE_DETACH, team->pids[i], NULL, NULL), 0);
     for (int i = 0; i < team->joint.writers; i++)
         if (team->pids[i])
-            assert_int_equal(waitpid(team->pids[i], NULL, 0), team->pids[i]);
+            assert_int_equal(child_process_wait(team->pids[i]), 0);
     return was_running;
 }
 

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -23,6 +22,7 @@
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "tests/support/child_process.h"
 #include "tests/unit/comm_ranks.h"
 
 static int wait_for_rank_1(struct comm_rank *self, struct fleet_error *err)
@@ -103,7 +103,7 @@ static void test_comm__a_peer_killed_in_the_middle_of_direct_messages(void **sta
         pid_t child;
         comm_ranks_init(&c, 2);
         c.neighbours = COMM_NEIGHBOURS_DIRECT;
-        child = fork();
+        child = child_process_fork();
         if (child == 0) {
             memset(data, round + 1, bytes);
             if (comm_ranks_connect(&c, 1, comm_ranks_patience(), &comm, NULL) == 0)
@@ -123,7 +123,7 @@ static void test_comm__a_peer_killed_in_the_middle_of_direct_messages(void **sta
         }
         assert_int_equal(rc, -ECONNRESET);
         assert_int_equal(comm->failed_rank, 1);
-        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_int_equal(child_process_wait(child), CHILD_PROCESS_SIGNALED + SIGKILL);
         comm_free(comm);
         comm_ranks_release(&c);
     }
@@ -140,7 +140,7 @@ static void test_comm__a_killed_peer_is_noticed(void **state)
 
     (void)state;
     comm_ranks_init(&c, 2);
-    child = fork();
+    child = child_process_fork();
     if (child == 0) {
         if (comm_ranks_connect(&c, 1, comm_ranks_patience(), &comm, NULL) == 0 &&
             comm_send(comm, 0, "x", 1, comm_ranks_patience(), NULL) == 0)
@@ -153,7 +153,7 @@ static void test_comm__a_killed_peer_is_noticed(void **state)
     assert_int_equal(comm_receive(comm, 1, &byte, 1, INFINITY, &err), -ECONNRESET);
     assert_int_equal(comm->failed_rank, 1);
     assert_non_null(strstr(err.text, "rank 1"));
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(child_process_wait(child), CHILD_PROCESS_SIGNALED + SIGKILL);
     comm_free(comm);
     comm_ranks_release(&c);
 }

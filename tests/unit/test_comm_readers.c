@@ -11,8 +11,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 
+#include "tests/support/child_process.h"
 #include "tests/unit/comm_ranks.h"
 
 #define NOBODY 65534
@@ -90,25 +90,16 @@ static int read_secret(pid_t pid)
     return memcmp(seen, secret, sizeof(secret)) == 0 ? 0 : EBADMSG;
 }
 
-static int status_of(pid_t child)
-{
-    int status;
-
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 /* The errno of a child of this process that reads `pid`; 0 = it may. */
 static int as_peer(pid_t pid)
 {
-    pid_t child = fork();
+    pid_t child = child_process_fork();
 
-    assert_true(child >= 0);
     if (child == 0) {
         become_a_user();
         _exit(read_secret(pid));
     }
-    return status_of(child);
+    return child_process_wait(child);
 }
 
 /* The same of a process that descends from another one: its parent ends first. */
@@ -119,8 +110,7 @@ static int as_stranger(pid_t pid)
     pid_t child;
 
     assert_int_equal(pipe(pipes), 0);
-    child = fork();
-    assert_true(child >= 0);
+    child = child_process_fork();
     if (child == 0) {
         pid_t parent = getpid();
         if (fork() > 0)
@@ -131,7 +121,7 @@ static int as_stranger(pid_t pid)
         result = (char)read_secret(pid);
         _exit(write(pipes[1], &result, 1) != 1);
     }
-    assert_int_equal(status_of(child), 0);
+    assert_int_equal(child_process_wait(child), 0);
     (void)close(pipes[1]);
     assert_int_equal(read(pipes[0], &result, 1), 1);
     (void)close(pipes[0]);
@@ -147,8 +137,7 @@ static pid_t start_rank(int to[2], int from[2])
 
     assert_int_equal(pipe(to), 0);
     assert_int_equal(pipe(from), 0);
-    child = fork();
-    assert_true(child >= 0);
+    child = child_process_fork();
     if (child > 0)
         return child;
     (void)close(to[1]);
@@ -187,7 +176,7 @@ static void test_comm__a_process_of_the_same_user_that_is_no_peer_cannot_read(vo
         (void)close(to[i]);
         (void)close(from[i]);
     }
-    assert_int_equal(status_of(rank), 0);
+    assert_int_equal(child_process_wait(rank), 0);
     if (before != EPERM || !has_allowed)
         skip();
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,6 +25,7 @@
 #include "libfleet/plan/plan.h"
 #include "libfleet/training/training.h"
 #include "tests/cuda_fake/fake.h"
+#include "tests/support/child_process.h"
 
 #define COUNT        1000
 #define ECC          214 /* cudaErrorECCUncorrectable: sticky */
@@ -241,19 +241,19 @@ static int train_with_failure(long n, int code)
 /* The exit code of a process of its own, with a limit for one that hangs. */
 static int fail_at(long n, int code)
 {
-    pid_t pid = fork();
-    int status;
+    pid_t pid = child_process_fork();
+    int exit_code;
 
-    assert_true(pid >= 0);
     if (pid == 0) {
         (void)alarm(300);
         fleet_assert(freopen("/dev/null", "w", stderr) != NULL);
         exit(train_with_failure(n, code));
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (!WIFEXITED(status))
-        fail_msg("call %ld with error %d: ended by signal %d", n, code, WTERMSIG(status));
-    return WEXITSTATUS(status);
+    exit_code = child_process_wait(pid);
+    if (exit_code > CHILD_PROCESS_SIGNALED)
+        fail_msg("call %ld with error %d: ended by signal %d", n, code,
+                 exit_code - CHILD_PROCESS_SIGNALED);
+    return exit_code;
 }
 
 static void fail_each(int code)

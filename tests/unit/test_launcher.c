@@ -28,6 +28,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/child_process.h"
 
 #define PATIENCE_MS 120000.0 /* a busy machine */
 
@@ -246,7 +247,7 @@ static void test_launcher__pods_die_with_a_killed_launcher(void **state)
 
     (void)state;
     assert_int_equal(pipe(fds), 0);
-    child = fork();
+    child = child_process_fork();
     if (child == 0) {
         struct world w;
         int number;
@@ -260,8 +261,7 @@ static void test_launcher__pods_die_with_a_killed_launcher(void **state)
     }
     assert_int_equal(read(fds[0], &pid, sizeof(pid)), sizeof(pid));
     assert_int_equal(kill(pid, 0), 0);
-    (void)kill(child, SIGKILL);
-    (void)waitpid(child, NULL, 0);
+    (void)child_process_kill(child);
     while (!is_gone(pid) && fleet_monotonic_ms() < give_up)
         (void)usleep(10000);
     if (!is_gone(pid))
