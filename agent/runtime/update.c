@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What happens to a complete gradient: checked, applied, told. */
+/* What happens to a complete gradient: check, apply, report. */
 
 #include "agent/runtime/update.h"
 
@@ -16,6 +16,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/tree.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/training/schedule.h"
 
 double update_rate(const struct trainer *trainer, int64_t update)
@@ -34,9 +35,8 @@ int64_t update_averaged(const struct trainer *trainer)
 static double scale_of(const struct trainer *trainer)
 {
     const struct strategy *strategy = &trainer->job.plan.selection.final;
-    bool is_sum = strcmp(strategy->gradient_scale_configs.scale_strategy, "sum") == 0;
 
-    return is_sum ? (double)trainer->progress.replicas : 1.0;
+    return choices_scale(strategy) == CHOICES_SCALE_SUM ? (double)trainer->progress.replicas : 1.0;
 }
 
 /* The learning rate moves with every complete update, applied or skipped; the powers of beta with

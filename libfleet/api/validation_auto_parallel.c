@@ -6,7 +6,6 @@
  * enable_parallel_optimizer in data_parallel, and the inputs for dataset_strategy.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/validation_internal.h"
@@ -24,11 +23,10 @@
 static void check_optimizer(const struct validation *c)
 {
     const cJSON *context = c->job->spec.auto_parallel;
-    const char *mode = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
     enum training_optimizer_name name = c->job->spec.training.optimizer.name;
 
-    if (!validation_knows(c, "spec.training.optimizer.name") || !mode ||
-        strcmp(mode, "data_parallel") != 0 ||
+    if (!validation_knows(c, "spec.training.optimizer.name") ||
+        context_mode(context) != CONTEXT_DATA_PARALLEL ||
         !cJSON_IsTrue(fleet_json_at(context, "enable_parallel_optimizer")) ||
         name == TRAINING_OPTIMIZER_LAMB || name == TRAINING_OPTIMIZER_ADAMW)
         return;
@@ -80,7 +78,8 @@ static int64_t world_of(const struct validation *c)
 static void check_devices(const struct validation *c)
 {
     const cJSON *context = c->job->spec.auto_parallel;
-    const char *mode = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
+    bool is_alone =
+        fleet_json_at(context, "parallel_mode") && context_mode(context) == CONTEXT_STAND_ALONE;
     int64_t world = world_of(c), devices = world;
 
     if (!validation_knows(c, "spec.worker.replicas") ||
@@ -93,7 +92,7 @@ static void check_devices(const struct validation *c)
                          " ranks (spec.worker.replicas × processesPerPod): leave it out, or make "
                          "them equal",
                          devices, world);
-    if (mode && strcmp(mode, "stand_alone") == 0 && world > 1)
+    if (is_alone && world > 1)
         fleet_errors_add(c->errors, PATH ".parallel_mode",
                          "stand_alone is for one rank, but the job has %" PRId64
                          "; data_parallel divides the batch over them",

@@ -31,8 +31,13 @@ enum {
     IN_GRAPH = IN_SEMI | IN_AUTO,
 };
 
-static const char *const modes[] = {"stand_alone",        "data_parallel", "hybrid_parallel",
-                                    "semi_auto_parallel", "auto_parallel", NULL};
+static const char *const modes[CONTEXT_MODES + 1] = {
+    [CONTEXT_STAND_ALONE] = "stand_alone",
+    [CONTEXT_DATA_PARALLEL] = "data_parallel",
+    [CONTEXT_HYBRID_PARALLEL] = "hybrid_parallel",
+    [CONTEXT_SEMI_AUTO_PARALLEL] = "semi_auto_parallel",
+    [CONTEXT_AUTO_PARALLEL] = "auto_parallel",
+};
 static const char *const searches[] = {"recursive_programming", "dynamic_programming",
                                        "sharding_propagation", NULL};
 static const char *const datasets[] = {"data_parallel", "full_batch", NULL};
@@ -445,24 +450,20 @@ static void check_together(struct check *c, const cJSON *json)
 
 static void warn_of_idle(const cJSON *json, const char *path, struct fleet_errors *warnings)
 {
-    const cJSON *mode = cJSON_GetObjectItemCaseSensitive(json, "parallel_mode"), *item;
-    const char *name = mode ? mode->valuestring : modes[0];
-    unsigned int bit = IN_STAND_ALONE;
+    enum context_mode mode = context_mode(json);
+    const cJSON *item;
 
-    for (size_t i = 0; modes[i]; i++)
-        if (strcmp(modes[i], name) == 0)
-            bit = 1U << i;
     cJSON_ArrayForEach(item, json)
     {
         const struct key *key = find(keys, FLEET_COUNT(keys), item->string);
         FLEET_AUTO_STRBUF struct fleet_strbuf full = {0};
 
-        if (!key || (key->modes & bit))
+        if (!key || (key->modes & 1U << mode))
             continue;
         fleet_strbuf_appendf(&full, "%s%s%s", path, *path ? "." : "", item->string);
-        fleet_errors_add(warnings, full.text, "has no effect with parallel_mode %s", name);
+        fleet_errors_add(warnings, full.text, "has no effect with parallel_mode %s", modes[mode]);
     }
-    switches_warn(json, name, path, warnings);
+    switches_warn(json, mode, path, warnings);
 }
 
 int context_check(const cJSON *json, const char *path, struct fleet_errors *errors,
@@ -479,4 +480,19 @@ int context_check(const cJSON *json, const char *path, struct fleet_errors *erro
     }
     fleet_strbuf_release(&c.path);
     return errors->count > before ? -EINVAL : 0;
+}
+
+enum context_mode context_mode(const cJSON *context)
+{
+    const char *word = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
+    int mode = CONTEXT_STAND_ALONE;
+
+    while (word && mode < CONTEXT_MODES && strcmp(modes[mode], word) != 0)
+        mode++;
+    return (enum context_mode)mode;
+}
+
+const char *context_mode_text(enum context_mode mode)
+{
+    return modes[mode];
 }

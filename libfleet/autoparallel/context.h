@@ -16,6 +16,16 @@
 
 struct fleet_errors;
 
+/* parallel_mode */
+enum context_mode {
+    CONTEXT_STAND_ALONE,
+    CONTEXT_DATA_PARALLEL,
+    CONTEXT_HYBRID_PARALLEL,
+    CONTEXT_SEMI_AUTO_PARALLEL,
+    CONTEXT_AUTO_PARALLEL,
+    CONTEXT_MODES, /* a word that is none of them, which context_check() refuses */
+};
+
 /*
  * Check every key: unknown names with "did you mean", types, ranges, what must fit together. `path`
  * precedes each path ("spec.autoParallel"). Each entry of `warnings` (may be NULL) is a
@@ -24,5 +34,11 @@ struct fleet_errors;
  */
 int context_check(const cJSON *json, const char *path, struct fleet_errors *errors,
                   struct fleet_errors *warnings);
+
+/* The parallel mode; stand_alone if the context does not give one, or is NULL. */
+enum context_mode context_mode(const cJSON *context);
+
+/* "stand_alone", …; NULL for CONTEXT_MODES. Static. */
+const char *context_mode_text(enum context_mode mode);
 
 #endif

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libfleet/autoparallel/context.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/memory.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
 
@@ -26,22 +28,16 @@ struct apply {
     struct fleet_errors *errors;
 };
 
-static const char *mode_of(const cJSON *context)
-{
-    const char *mode = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
-
-    return mode ? mode : "stand_alone";
-}
-
 static bool divides_data(const cJSON *context)
 {
-    return strcmp(mode_of(context), "data_parallel") == 0 ||
-           strcmp(mode_of(context), "hybrid_parallel") == 0;
+    enum context_mode mode = context_mode(context);
+
+    return mode == CONTEXT_DATA_PARALLEL || mode == CONTEXT_HYBRID_PARALLEL;
 }
 
 static bool divides_optimizer(const cJSON *context)
 {
-    return strcmp(mode_of(context), "data_parallel") == 0 &&
+    return context_mode(context) == CONTEXT_DATA_PARALLEL &&
            cJSON_IsTrue(fleet_json_at(context, "enable_parallel_optimizer"));
 }
 
@@ -84,7 +80,8 @@ static void apply_mean(const struct apply *a)
     static const char setting[] = "gradient_scale_configs.scale_strategy";
     struct strategy_gradient_scale_config *scale = &a->strategy->gradient_scale_configs;
     const cJSON *mean = fleet_json_at(a->context, "gradients_mean");
-    const char *wanted = cJSON_IsTrue(mean) ? "avg" : "sum";
+    const char *wanted =
+        choices_scale_text(cJSON_IsTrue(mean) ? CHOICES_SCALE_AVERAGE : CHOICES_SCALE_SUM);
 
     if (scale->has_scale_strategy) {
         if (cJSON_IsBool(mean) && strcmp(scale->scale_strategy, wanted) != 0)
@@ -267,14 +264,14 @@ static void warn_of_optimizer(const cJSON *context, const char *path, const stru
 void context_warn(const cJSON *context, const char *path, const struct context_job *job,
                   struct fleet_errors *warnings)
 {
-    const char *mode = mode_of(context);
+    enum context_mode mode = context_mode(context);
 
     if (!divides_data(context)) {
-        if (strcmp(mode, "stand_alone") != 0)
+        if (mode != CONTEXT_STAND_ALONE)
             report(warnings, path, "",
                    "is checked; the built-in trainer does not run %s yet, and divides the batch as "
                    "%s says",
-                   mode, job->strategy_path);
+                   context_mode_text(mode), job->strategy_path);
         return;
     }
     if (!fleet_json_at(context, "gradients_mean") && job->world > 1)

@@ -91,16 +91,16 @@ static void look_at_stages(const struct look *look)
             warn(look, of_stages[i], "has no effect without pipeline_stages above 1");
 }
 
-void switches_warn(const cJSON *context, const char *mode, const char *path,
+void switches_warn(const cJSON *context, enum context_mode mode, const char *path,
                    struct fleet_errors *warnings)
 {
-    bool is_data = strcmp(mode, "data_parallel") == 0;
+    bool is_data = mode == CONTEXT_DATA_PARALLEL;
     struct look look = {.context = context,
                         .path = path,
                         .warnings = warnings,
-                        .has_data = is_data || strcmp(mode, "hybrid_parallel") == 0,
-                        .has_graph = strcmp(mode, "semi_auto_parallel") == 0 ||
-                                     strcmp(mode, "auto_parallel") == 0};
+                        .has_data = is_data || mode == CONTEXT_HYBRID_PARALLEL,
+                        .has_graph =
+                            mode == CONTEXT_SEMI_AUTO_PARALLEL || mode == CONTEXT_AUTO_PARALLEL};
 
     look.may_divide = is_data || look.has_graph;
     if (look.has_data || look.has_graph) {

@@ -10,11 +10,13 @@
 
 #include <cjson/cJSON.h>
 
+#include "libfleet/autoparallel/context.h"
+
 struct fleet_errors;
 
 /* Append a warning for each. `context` has the types that context_check() demands; `mode` is its
  * parallel mode. Keys that the mode itself ignores are not named again. */
-void switches_warn(const cJSON *context, const char *mode, const char *path,
+void switches_warn(const cJSON *context, enum context_mode mode, const char *path,
                    struct fleet_errors *warnings);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/topology.h"
@@ -36,8 +37,7 @@ static bool divides_more(const struct support_question *q, const struct support_
 static bool cuts_at_anchors(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
-    return has_shards(q) && strcmp(q->selection->final.sharding_configs.sharding_segment_strategy,
-                                   "segment_anchors") == 0;
+    return has_shards(q) && choices_segments(&q->selection->final) == CHOICES_SEGMENTS_BY_ANCHORS;
 }
 
 /* A knob of the built-in runtime that is simply on. */
@@ -69,7 +69,7 @@ static bool scales_by_itself(const struct support_question *q, const struct supp
 {
     (void)gap;
     return q->topology->world > 1 &&
-           strcmp(q->selection->final.gradient_scale_configs.scale_strategy, "customized") == 0;
+           choices_scale(&q->selection->final) == CHOICES_SCALE_CUSTOMIZED;
 }
 
 static bool exchanges_nothing(const struct support_question *q, const struct support_gap *gap)

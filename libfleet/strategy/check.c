@@ -16,6 +16,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/value_path.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/topology.h"
 
@@ -218,8 +219,7 @@ static void check_sharding(struct checker *c, const struct strategy *s)
         refuse(c, "sharding_configs.gradient_merge_acc_step",
                "is %d; with %d pipeline stages use pipeline_configs.accumulate_steps instead",
                g->gradient_merge_acc_step, g->pp_degree);
-    if (strcmp(g->sharding_segment_strategy, "segment_anchors") == 0 &&
-        g->segment_anchors.count == 0)
+    if (choices_segments(s) == CHOICES_SEGMENTS_BY_ANCHORS && g->segment_anchors.count == 0)
         refuse(c, "sharding_configs.segment_anchors",
                "must not be empty with sharding_segment_strategy segment_anchors");
 }

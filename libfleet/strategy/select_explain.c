@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/topology.h"
 #include "libfleet/strategy/units.h"
@@ -204,7 +205,7 @@ static void explain_lonely_knobs(const struct strategy *asked, const struct topo
     for (size_t i = 0; i < FLEET_COUNT(knobs) && t->world == 1; i++)
         if (is_set(asked, knobs[i]))
             select_note(&out->without_effect, knobs[i], "one worker has no other to exchange with");
-    if (t->world == 1 && strcmp(asked->gradient_scale_configs.scale_strategy, "avg") != 0)
+    if (t->world == 1 && choices_scale(asked) != CHOICES_SCALE_AVERAGE)
         select_note(&out->without_effect, "gradient_scale_configs.scale_strategy",
                     "one worker has no other to average with");
     if (asked->nccl_comm_num > 1 && (t->world == 1 || asked->sync_batch_norm))
@@ -338,7 +339,7 @@ static void list_dependencies(const struct strategy *s, const struct select_opti
         select_name(names, "sync_batch_norm");
     if (t->degree[TOPOLOGY_MODEL] > 1)
         select_name(names, "tensor_parallel");
-    if (strcmp(s->gradient_scale_configs.scale_strategy, "sum") == 0)
+    if (choices_scale(s) == CHOICES_SCALE_SUM)
         select_name(names, "gradient_scale_configs");
 }
 
@@ -367,7 +368,7 @@ static void note_choices(const struct strategy *s, const struct topology *t,
                     "two workers on different machines send each other large messages over %d "
                     "connections at the same time",
                     (int)s->nccl_comm_num);
-    if (strcmp(s->gradient_scale_configs.scale_strategy, "sum") == 0 && t->world > 1)
+    if (choices_scale(s) == CHOICES_SCALE_SUM && t->world > 1)
         select_note(&out->notes, "gradient_scale_configs.scale_strategy",
                     "the mean gradients of the workers are added and not divided by their number: "
                     "more workers make larger updates");
