@@ -6,21 +6,14 @@
 #include "libfleet/api/defaults.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/api/worker_resources.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/memory.h"
 
 #define PROCESSES_MAX FLEET_PROCESSES_MAX
-
-static bool is_gpu(const char *resource)
-{
-    size_t length = strlen(resource);
-
-    return length > 4 && strcmp(resource + length - 4, "/gpu") == 0;
-}
 
 /* A quantity of devices is a whole number, as text or as a number. */
 static int64_t whole_number(const cJSON *quantity)
@@ -44,8 +37,10 @@ static int64_t count_gpus(const cJSON *resources)
     int64_t count = 0;
 
     for (size_t i = 0; i < FLEET_COUNT(lists) && count == 0; i++)
-        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(
-                                     resources, lists[i])) if (item->string && is_gpu(item->string))
+        cJSON_ArrayForEach(item,
+                           cJSON_GetObjectItemCaseSensitive(
+                               resources, lists[i])) if (item->string &&
+                                                         worker_resources_is_gpu(item->string))
             count += whole_number(item);
     return count;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/api/worker_resources.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
@@ -170,14 +171,6 @@ static void warn_of_unread_data(const struct odd *o)
                          data->path);
 }
 
-/* A resource name that ends in this, as in "nvidia.com/gpu". */
-static bool is_gpu(const char *resource)
-{
-    size_t length = strlen(resource);
-
-    return length > 4 && strcmp(resource + length - 4, "/gpu") == 0;
-}
-
 static bool is_nothing(const cJSON *quantity)
 {
     return (cJSON_IsNumber(quantity) && quantity->valuedouble == 0) ||
@@ -200,7 +193,8 @@ static void warn_of_gpus(const struct odd *o)
         {
             FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
 
-            if (!item->string || !is_gpu(item->string) || is_nothing(item)) /* a list is refused */
+            if (!item->string || !worker_resources_is_gpu(item->string) ||
+                is_nothing(item)) /* a list is refused */
                 continue;
             fleet_strbuf_appendf(&path, "%s.%s[%s]", front, lists[i], item->string);
             fleet_errors_add(

@@ -95,3 +95,11 @@ void worker_resources_check(const struct fleetjob *job, struct fleet_errors *err
     check_amounts(cJSON_GetObjectItemCaseSensitive(resources, "requests"), limits, other.text,
                   errors);
 }
+
+bool worker_resources_is_gpu(const char *resource)
+{
+    static const char end[] = "/gpu";
+    size_t length = strlen(resource);
+
+    return length >= sizeof(end) && strcmp(resource + length - (sizeof(end) - 1), end) == 0;
+}

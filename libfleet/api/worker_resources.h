@@ -7,6 +7,8 @@
  * API server would say so only once the pods are made.
  */
 
+#include <stdbool.h>
+
 struct fleet_errors;
 struct fleetjob;
 
@@ -15,5 +17,8 @@ struct fleetjob;
  * its limit and, in spec.worker.resources, for each unknown field.
  */
 void worker_resources_check(const struct fleetjob *job, struct fleet_errors *errors);
+
+/* Is it the name of a GPU's resource, as "nvidia.com/gpu" is? */
+bool worker_resources_is_gpu(const char *resource);
 
 #endif

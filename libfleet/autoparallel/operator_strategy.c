@@ -212,16 +212,6 @@ bool operator_strategy_is_data_parallel(const struct operator_axes *axes,
 
 /* ---- communication and cost ------------------------------------------------------------------ */
 
-static unsigned int axes_of(const struct operator_operand *operand)
-{
-    unsigned int bits = 0;
-
-    for (int i = 0; i < operand->dims; i++)
-        if (operand->axis[i] != OPERATOR_WHOLE)
-            bits |= 1U << operand->axis[i];
-    return bits;
-}
-
 static int64_t group_of(const struct operator_axes *axes, const struct operator_strategy *strategy,
                         unsigned int bits)
 {
@@ -275,7 +265,7 @@ int operator_strategy_sums(const struct program *program, const struct operator_
     int count = 0;
 
     for (int i = 0; i < axes->output_count; i++) {
-        of_outputs |= axes_of(&axes->outputs[i]);
+        of_outputs |= operator_operand_axes(&axes->outputs[i]);
         out[count] = sum_of(program, axes, strategy, &axes->outputs[i], axes->outputs[i].sums);
         out[count].operand = i;
         count += out[count].axes != 0;
@@ -284,7 +274,8 @@ int operator_strategy_sums(const struct program *program, const struct operator_
         const struct operator_operand *input = &axes->inputs[i];
         if (!has_gradient(program, input))
             continue;
-        out[count] = sum_of(program, axes, strategy, input, of_outputs & ~axes_of(input));
+        out[count] =
+            sum_of(program, axes, strategy, input, of_outputs & ~operator_operand_axes(input));
         out[count].backward = true;
         out[count].operand = i;
         out[count].parameter = program->vars[input->var].role == PROGRAM_ROLE_PARAMETER;
@@ -305,7 +296,7 @@ static void add_parameters(const struct program *program, const struct operator_
         if (input->var == PROGRAM_NONE || program->vars[input->var].role != PROGRAM_ROLE_PARAMETER)
             continue;
         *out_all += (double)slice_bytes(program, strategy, input);
-        if (group_of(axes, strategy, axes_of(input)) < devices)
+        if (group_of(axes, strategy, operator_operand_axes(input)) < devices)
             *out_shared += (double)slice_bytes(program, strategy, input);
     }
 }

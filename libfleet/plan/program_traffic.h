@@ -10,7 +10,7 @@
 /*
  * Append what replica `replica` of the plan sends for one update by the communication operators of
  * its program, those of one kind together. Bytes are those that the communicators count
- * (runtime_traffic.h), but for votes and what else the trainer tells the others.
+ * (runtime_traffic.h), without votes and the other small messages between trainers.
  */
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic);
 

@@ -9,7 +9,7 @@
 #include "libfleet/strategy/strategy.h"
 
 #define SPARSITY_DEFAULT 0.999
-#define SAMPLED_OF       64    /* one element of so many … */
+#define SAMPLED_OF       64    /* one element in this number … */
 #define SAMPLE_LEAST     4096  /* … and at least these */
 #define HAIR             1e-12 /* so that 0.1 of 10 is 1, whose product lies below it */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table of definitions, and what is the same for every operator: counts, sizes, default
+/* The table of definitions, and the checks of every operator: counts, sizes, default
  * cost. */
 #include "libfleet/program/op.h"
 

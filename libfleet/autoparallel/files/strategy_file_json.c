@@ -104,7 +104,7 @@ static int read_items(const cJSON *root, const char *key,
 {
     const cJSON *items = cJSON_GetObjectItemCaseSensitive(root, key), *item;
 
-    if (!items || cJSON_IsNull(items)) /* MindSpore leaves out what it has none of */
+    if (!items || cJSON_IsNull(items)) /* MindSpore leaves out empty lists */
         return 0;
     if (!cJSON_IsObject(items))
         return fleet_error(err, -EINVAL, "%s: must be an object", key);

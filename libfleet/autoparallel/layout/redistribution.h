@@ -3,7 +3,7 @@
 #define LIBFLEET_AUTOPARALLEL_LAYOUT_REDISTRIBUTION_H
 
 /*
- * From one layout of a tensor to another: which steps, what they cost.
+ * The steps from one layout of a tensor to another, and their cost.
  *
  * Both layouts are refined (refine.h) until they have one device matrix and one shape. Then, while
  * dimensions remain whose axis is not the wanted one: cut whole dimensions along axes that are
@@ -42,7 +42,7 @@ struct redistribution_cost {
 };
 
 struct redistribution {
-    int count; /* 0: every device holds already what it needs */
+    int count; /* 0: every device already holds what it needs */
     struct redistribution_step steps[REDISTRIBUTION_STEPS_MAX];
 };
 

@@ -28,7 +28,7 @@ enum operator_class operator_axes_class(enum op_kind kind)
     return kinds[kind].class;
 }
 
-static unsigned int axes_of(const struct operator_operand *operand)
+unsigned int operator_operand_axes(const struct operator_operand *operand)
 {
     unsigned int bits = 0;
 
@@ -44,10 +44,10 @@ static void fill_sums(struct operator_axes *axes)
     unsigned int of_inputs = 0;
 
     for (int i = 0; i < axes->input_count; i++)
-        of_inputs |= axes_of(&axes->inputs[i]);
+        of_inputs |= operator_operand_axes(&axes->inputs[i]);
     for (int i = 0; i < axes->output_count; i++)
         if (axes->outputs[i].var != PROGRAM_NONE && !axes->outputs[i].sums)
-            axes->outputs[i].sums = of_inputs & ~axes_of(&axes->outputs[i]);
+            axes->outputs[i].sums = of_inputs & ~operator_operand_axes(&axes->outputs[i]);
 }
 
 void operator_axes_build(const struct program *program, const struct program_op *op,

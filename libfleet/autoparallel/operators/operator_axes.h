@@ -37,8 +37,6 @@
  * reshape                 the first dimension of each run of dimensions that becomes another run
  * elementwise, optimizers all
  * communication,          none: they are about groups of ranks and the flat spaces
- * batch_norm_sums,
- * batch_norm_grad_sums,
  * grad_norm, check_finite
  * batch_norm_sums,        none: a pass adds them for ranks that are placed already
  * batch_norm_grad_sums,
@@ -69,6 +67,9 @@ struct operator_operand {
     int axis[PROGRAM_DIMS_MAX]; /* place in operator_axes.size, or OPERATOR_WHOLE */
     unsigned int sums;          /* OUTPUT: bits of the axes that it is a sum over */
 };
+
+/* Bits of the axes that its dimensions lie on. */
+unsigned int operator_operand_axes(const struct operator_operand *operand);
 
 struct operator_axes {
     int count;

@@ -9,6 +9,7 @@
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/program/program.h"
+#include "libfleet/program/stages.h"
 
 /* ---- the profile ----------------------------------------------------------------------------- */
 
@@ -35,16 +36,6 @@ static bool is_divided(enum op_kind kind)
     default:
         return false;
     }
-}
-
-static int64_t count_layers(const struct program *program)
-{
-    int layers = 0;
-
-    for (int i = 0; i < program->var_count; i++)
-        if (program->vars[i].role == PROGRAM_ROLE_PARAMETER && program->vars[i].layer >= layers)
-            layers = program->vars[i].layer + 1;
-    return layers;
 }
 
 /* Indices of the first and last operator with a layer, forward or backward; -1: none. */
@@ -85,7 +76,7 @@ static struct step_work *place_of(struct step_profile *profile, const struct pro
 void step_profile_build(const struct program *program, const struct links *links,
                         struct step_profile *out)
 {
-    struct step_profile profile = {.layers = count_layers(program)};
+    struct step_profile profile = {.layers = stages_layers(program)};
     int span[2][2];
     int64_t layer = 0;
 

@@ -10,6 +10,7 @@
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
+#include "libfleet/program/ops/operand_internal.h"
 
 static bool adds_rows(const struct program *program, const struct program_op *op)
 {
@@ -90,12 +91,6 @@ static int add_grad_b_infer(struct program *program, const struct program_op *op
     return operand_give(program, op, 0, OPERAND_FLOAT, 1, &columns, err);
 }
 
-static void add_cost(const struct program *program, const struct program_op *op,
-                     struct op_cost *out)
-{
-    out->flops = operand_in_elements(program, op, 0);
-}
-
 /* Sums over rows go through 16 partial sums of each column. */
 static void add_grad_b_cost(const struct program *program, const struct program_op *op,
                             struct op_cost *out)
@@ -112,7 +107,7 @@ const struct op_definition add_definition = {
     .output_max = 1,
     .infer = add_infer,
     .gradient = add_gradient,
-    .cost = add_cost,
+    .cost = operand_cost_of_reading,
     .in_place = true,
 };
 

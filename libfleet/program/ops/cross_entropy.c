@@ -4,7 +4,7 @@
  * Mean over the rows whose target is not ignore_index of log Σ exp(logits) - logits[target]; with
  * its softmax fused, so that probabilities are never stored. lse goes to the backward part, which
  * may write the gradient over the logits. It is a pair for each row, the greatest logit and
- * log Σ exp(logits - it): their sum would lose what is behind the point when logits are large.
+ * log Σ exp(logits - it): with large logits their sum would lose the digits after the point.
  */
 #include <errno.h>
 #include <string.h>

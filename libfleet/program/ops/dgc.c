@@ -12,6 +12,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
+#include "libfleet/program/ops/operand_internal.h"
 
 #define OPERANDS 4 /* param grad u v */
 
@@ -20,17 +21,8 @@ static int need_operands(const struct program *program, const struct program_op 
 {
     const struct program_var *param = operand_in(program, op, 0);
 
-    for (int i = 0; i < OPERANDS; i++) {
-        const struct program_var *var = operand_in(program, op, i);
-        if (!var)
-            return fleet_error(err, -EINVAL, "input %d is missing", i);
-        if (i > 0 && var->of != op->inputs[0])
-            return fleet_error(err, -EINVAL, "input %d (%s) does not belong to %s", i, var->name,
-                               param->name);
-        if (operand_need_type(program, op, i, OPERAND_FP32, err) < 0 ||
-            operand_need_like(program, op, i, param, err) < 0)
-            return -EINVAL;
-    }
+    if (operand_need_of_parameter(program, op, OPERANDS, err) < 0)
+        return -EINVAL;
     if (program_var_elements(param) > INT32_MAX)
         return fleet_error(err, -EINVAL, "%s has %" PRId64 " elements; indices have 31 bits",
                            param->name, program_var_elements(param));

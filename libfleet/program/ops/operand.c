@@ -13,6 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/program/ops/operand_internal.h"
 
 const struct program_var *operand_in(const struct program *program, const struct program_op *op,
                                      int i)
@@ -179,6 +180,25 @@ int operand_need_at_least(const char *what, int64_t value, int64_t min, struct f
                        min);
 }
 
+int operand_need_of_parameter(const struct program *program, const struct program_op *op, int count,
+                              struct fleet_error *err)
+{
+    const struct program_var *param = operand_in(program, op, 0);
+
+    for (int i = 0; i < count; i++) {
+        const struct program_var *var = operand_in(program, op, i);
+        if (!var)
+            return fleet_error(err, -EINVAL, "input %d is missing", i);
+        if (i > 0 && var->of != op->inputs[0])
+            return fleet_error(err, -EINVAL, "input %d (%s) does not belong to %s", i, var->name,
+                               param->name);
+        if (operand_need_type(program, op, i, OPERAND_FP32, err) < 0 ||
+            operand_need_like(program, op, i, param, err) < 0)
+            return -EINVAL;
+    }
+    return 0;
+}
+
 int operand_infer_same(struct program *program, const struct program_op *op,
                        struct fleet_error *err)
 {
@@ -197,4 +217,10 @@ int operand_infer_same(struct program *program, const struct program_op *op,
             0)
             return -EINVAL;
     return 0;
+}
+
+void operand_cost_of_reading(const struct program *program, const struct program_op *op,
+                             struct op_cost *out)
+{
+    out->flops = operand_in_elements(program, op, 0);
 }

@@ -13,6 +13,7 @@
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
+#include "libfleet/program/ops/operand_internal.h"
 #include "libfleet/program/ops/window.h"
 
 /* A window has to meet the image. */
@@ -131,12 +132,6 @@ static void pool_cost(const struct program *program, const struct program_op *op
         operand_out_elements(program, op, 0) * op->attributes.kernel[0] * op->attributes.kernel[1];
 }
 
-static void adaptive_cost(const struct program *program, const struct program_op *op,
-                          struct op_cost *out)
-{
-    out->flops = operand_in_elements(program, op, 0);
-}
-
 const struct op_definition max_pool2d_definition = {
     .name = "max_pool2d",
     .input_min = 1,
@@ -185,7 +180,7 @@ const struct op_definition adaptive_avg_pool2d_definition = {
     .output_max = 1,
     .infer = adaptive_infer,
     .gradient = adaptive_gradient,
-    .cost = adaptive_cost,
+    .cost = operand_cost_of_reading,
 };
 
 const struct op_definition adaptive_avg_pool2d_grad_definition = {
@@ -195,5 +190,5 @@ const struct op_definition adaptive_avg_pool2d_grad_definition = {
     .output_min = 1,
     .output_max = 1,
     .infer = adaptive_grad_infer,
-    .cost = adaptive_cost,
+    .cost = operand_cost_of_reading,
 };

@@ -7,6 +7,7 @@
 #include "libfleet/program/autodiff.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
+#include "libfleet/program/ops/operand_internal.h"
 
 /* What is left of `x`. */
 static int reduced(const struct program_op *op, const struct program_var *x,
@@ -55,12 +56,6 @@ static int reduce_grad_infer(struct program *program, const struct program_op *o
     return operand_give_like(program, op, 0, OPERAND_FLOAT, &d_x, err);
 }
 
-static void reduce_cost(const struct program *program, const struct program_op *op,
-                        struct op_cost *out)
-{
-    out->flops = operand_in_elements(program, op, 0);
-}
-
 const struct op_definition reduce_definition = {
     .name = "reduce",
     .input_min = 1,
@@ -69,7 +64,7 @@ const struct op_definition reduce_definition = {
     .output_max = 1,
     .infer = reduce_infer,
     .gradient = reduce_gradient,
-    .cost = reduce_cost,
+    .cost = operand_cost_of_reading,
 };
 
 const struct op_definition reduce_grad_definition = {

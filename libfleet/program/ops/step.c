@@ -10,6 +10,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
+#include "libfleet/program/ops/operand_internal.h"
 
 /* Input 0 stands for the whole gradient space. */
 static int need_gradients(const struct program *program, const struct program_op *op,
@@ -120,12 +121,6 @@ static void grad_norm_cost(const struct program *program, const struct program_o
         ((size_t)program->flat_count / 4096 + (size_t)program->var_count) * sizeof(double);
 }
 
-static void join_norms_cost(const struct program *program, const struct program_op *op,
-                            struct op_cost *out)
-{
-    out->flops = operand_in_elements(program, op, 0);
-}
-
 static void check_finite_cost(const struct program *program, const struct program_op *op,
                               struct op_cost *out)
 {
@@ -151,7 +146,7 @@ const struct op_definition join_norms_definition = {
     .output_min = 1,
     .output_max = 1,
     .infer = join_norms_infer,
-    .cost = join_norms_cost,
+    .cost = operand_cost_of_reading,
 };
 
 const struct op_definition spread_norms_definition = {

@@ -9,6 +9,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
+#include "libfleet/program/ops/operand_internal.h"
 
 /* The definition fixes the number of states by its number of outputs. */
 static int update_infer(struct program *program, const struct program_op *op,
@@ -23,17 +24,8 @@ static int update_infer(struct program *program, const struct program_op *op,
 
     if (param->role != PROGRAM_ROLE_PARAMETER || !param->trained)
         return fleet_error(err, -EINVAL, "input 0 (%s) is not a trained parameter", param->name);
-    for (int i = 0; i < norms; i++) {
-        const struct program_var *var = operand_in(program, op, i);
-        if (!var)
-            return fleet_error(err, -EINVAL, "input %d is missing", i);
-        if (i > 0 && var->of != op->inputs[0])
-            return fleet_error(err, -EINVAL, "input %d (%s) does not belong to %s", i, var->name,
-                               param->name);
-        if (operand_need_type(program, op, i, OPERAND_FP32, err) < 0 ||
-            operand_need_like(program, op, i, param, err) < 0)
-            return -EINVAL;
-    }
+    if (operand_need_of_parameter(program, op, norms, err) < 0)
+        return -EINVAL;
     for (int i = 0; i < op->output_count; i++)
         if (op->outputs[i] != op->inputs[i ? i + 1 : 0])
             return fleet_error(err, -EINVAL, "output %d is not the variable that is read", i);

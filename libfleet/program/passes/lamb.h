@@ -11,7 +11,7 @@ struct program;
 /*
  * Turn every adam operator into lamb (You et al., ICLR 2020): rate, betas, epsilon, clip and
  * regularization stay. A parameter whose name ends with a string of exclude_from_weight_decay gets
- * λ = 0; the trust ratio applies to it all the same. Never fails.
+ * λ = 0; the trust ratio still applies to it. Never fails.
  */
 bool lamb_wanted(const struct pass_context *context);
 int lamb_apply(struct program *program, const struct pass_context *context,
