@@ -19,9 +19,9 @@ struct fleet_error;
 struct own_files {
     char *folder;             /* NULL = none */
     char *strategy_json;      /* the job's strategy; NULL without a job file */
-    char *strategy_file;      /* strategy.prototxt; NULL as well if text cannot express it */
+    char *strategy_file;      /* strategy.prototxt; NULL also if that format cannot express it */
     char *auto_parallel_json; /* spec.autoParallel in MindSpore's names; NULL if there is none */
-    char *auto_parallel_file; /* path of auto_parallel.json; NULL as well */
+    char *auto_parallel_file; /* path of auto_parallel.json; NULL if there is none */
     struct strategy_spec *strategy; /* as the job has it; NULL without a job file */
 };
 
@@ -33,7 +33,7 @@ struct own_files {
 int own_files_open(const char *job_file, struct own_files *out, struct fleet_error *err);
 void own_files_release(struct own_files *files); /* removes the folder, too */
 
-/* The nccl_comm_num that takes effect with so many ranks, 1 … 8: 1 with one rank, for instance. */
+/* The nccl_comm_num that takes effect with `world` ranks: 1 to 8. With one rank it is 1. */
 int own_files_nccl_rings(const struct own_files *files, int world);
 
 /* Write the table of this generation: path as heap text in *out_path. -errno with the path. */

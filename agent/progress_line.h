@@ -23,7 +23,7 @@
 
 struct fleet_error;
 
-#define PROGRESS_LINE_SIZE_MAX 4096 /* bytes with the newline: a pipe takes so many in one piece */
+#define PROGRESS_LINE_SIZE_MAX 4096 /* with the newline; a pipe never splits a write of this size */
 
 struct progress_line {
     int64_t step;                                                 /* -1 = not said */

@@ -19,23 +19,21 @@
  *  STARTING -> WAITING   take_hello()                 the hub is informed once all are up
  *  WAITING  -> RUNNING   assign_trainers()            an own trainer goes DOWN -> RUNNING here
  *  RUNNING  -> FINISHED  take_finished()              it stays until the job is done everywhere
- *  *        -> DOWN      supervisor_trainer_failed()  reported to the hub before anything else is
- *  done
- *  *        -> GONE      supervisor_exited()          ENDING, FINISHED, or failed for good
+ *  *        -> DOWN      supervisor_trainer_failed()  first of all reported to the hub
+ *  *        -> GONE      supervisor_exited()          ENDING, FINISHED, or failed finally
  *
  *  Trainers' side in supervisor_trainer.c, the hub's in supervisor_order.c.
  *
- *  (1) An end that was not asked for is reported to the hub within the call that brought it.
+ *  (1) An end that the agent did not order is reported to the hub within the call that notices it.
  *  (2) Nothing is started while ENDING; every trainer gets at most grace_ms, then SIGKILL.
  *  (3) The first cause is kept: what happens to a trainer after the order to end is no failure.
  *  (4) A trainer that does not answer the order to leave a generation within ABORT_TIMEOUT_MS is
- *      killed, which is a failure like any other.
- *      So is one that says nothing for SILENCE_MS: it is stopped or stuck. One that holds state
- *      is only counted as down then: it is killed once others hold that state, too, or have gone
- *      on without it, or after SILENCE_PATIENCE_MS, and may come back until then.
- *  (5) Every trainer's steps go to the member, which drops repetitions: the one that reported first
- *  may
- *      be the one that dies next. Evaluations come from local rank 0 only.
+ *      killed, which is a failure like any other. A trainer that sends nothing for SILENCE_MS is
+ *      stopped or stuck, and is killed as well. If it holds state, it first only counts as down,
+ *      and may come back. It is killed once other trainers hold that state or have gone on without
+ *      it, at the latest after SILENCE_PATIENCE_MS.
+ *  (5) Every trainer's steps go to the member, which drops repetitions: the trainer that reported
+ *      first may be the next to die. Evaluations come from local rank 0 only.
  *  (6) The member's level is the lowest of the pod's trainers.
  *  (7) supervisor_apply() is the last thing a function does with the state: it may bring an order.
  */

@@ -218,7 +218,7 @@ static void report_step(struct supervisor *s, struct supervised_trainer *t,
                                 .times = {NAN, NAN, NAN, NAN, NAN}};
     struct member_output out = {0};
 
-    if (line->step < line->checkpoint) { /* it has run, even if it did not say so */
+    if (line->step < line->checkpoint) { /* it has made these steps, even without a report */
         step.step = line->checkpoint;
         step.loss = NAN;
     }

@@ -5,8 +5,8 @@
 /*
  * Runs kubectl, which handles the user's configuration, credentials and proxies.
  *
- * Ctrl-C ends the kubectl at work and makes these functions return -EINTR; kubectl_is_interrupted()
- * then stays true. kubectl_cleanup() runs all the same.
+ * Ctrl-C ends the running kubectl and makes these functions return -EINTR; kubectl_is_interrupted()
+ * then stays true. kubectl_cleanup() works after Ctrl-C, too.
  */
 
 #include <stdbool.h>

@@ -30,12 +30,12 @@ enum entrypoint_state {
 /* How long a program may take to become the agent while /proc does not show what it is. */
 #define ENTRYPOINT_PATIENCE_MS 20000.0
 
-/* How long it is to be one that never hands over: gosu and su-exec, for example, are static, and
- * execute the program behind them within milliseconds. */
+/* How long a static program must run before it counts as one that never hands over. gosu and
+ * su-exec, for example, are static, and execute the next program within milliseconds. */
 #define ENTRYPOINT_CONFIRM_MS 1000.0
 
-/* What process `pid` is now: never IGNORES. It changes under our eyes. A state from STATIC on is
- * for good, unless the program executes another one. */
+/* What process `pid` is now: never IGNORES. The answer may change at any time. A state from STATIC
+ * on is final, unless the program executes another one. */
 enum entrypoint_state entrypoint_look(int pid);
 
 /* Wait until `pid` is the agent, has ended, or has been for `confirm_ms` one that never hands

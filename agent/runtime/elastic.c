@@ -34,15 +34,15 @@
 
 #define CONNECT_TIMEOUT_MS 20000.0
 
-/* What a rank tells the others about itself; plain bytes between equal builds. */
+/* A rank's report about itself to all ranks. Ranks of the same build send the struct as it is. */
 struct peer_state {
     int64_t committed, voted;
-    int64_t saved;           /* updates in the newest checkpoint it knows of */
+    int64_t saved;           /* updates in the newest checkpoint that it knows */
     int64_t evaluated;       /* updates whose evaluation it has reported */
     int64_t evaluation_step; /* that evaluation */
     double evaluation_loss;
     int64_t has_jumped; /* its newest update asks to go back to a checkpoint */
-    int64_t is_initial; /* its state is the one that the seed alone gives */
+    int64_t is_initial; /* its state is the initial one, which the seed determines */
     struct reshard_peer divided;
     int64_t is_finite; /* the gradient of its newest update had no inf or nan on any rank */
     struct private_peer private; /* what ranks do not share */
@@ -97,7 +97,7 @@ static int use_world(struct trainer *trainer, int world, struct fleet_error *err
     return 0;
 }
 
-/* Take over who we are in this generation and what that needs. */
+/* Take over this rank's place in the generation, and make what it needs. */
 static int prepare(struct trainer *trainer, const struct link_message *assign,
                    struct fleet_error *err)
 {

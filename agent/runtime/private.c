@@ -61,7 +61,7 @@ static struct changes count_changes(const struct trainer *trainer, const struct 
 
 /* ---- localsgd -------------------------------------------------------------------------------- */
 
-/* Ranks whose parameters are their own; all, if none are. */
+/* Number of ranks with parameters of their own; all ranks, if no rank has any. */
 static int count_contributors(const struct private_peer *peers, int world)
 {
     int count = 0;

@@ -4,12 +4,12 @@
  * health.lossSpike rollback: the state goes back to the last scheduled checkpoint, the data and the
  * numbers of the steps go on, so the batches in between are passed over and nothing is repeated.
  *
- * The commit of the update that jumped only notes in the ledger that a rollback is owed; here it is
- * paid, before anything else happens. Rank 0 reads the checkpoint and sends it to all. A generation
- * that breaks on the way is no harm: a rank whose state is torn has none, and in the next one all
- * go back, also ranks that have already done so (elastic.c): a rank that was one update behind may
- * be among them. Which checkpoint it is depends on the step alone, not on the speed of the disk or
- * on the rank that was interrupted.
+ * The commit of the update that jumped only notes in the ledger that a rollback is due. The
+ * rollback happens here, before anything else. Rank 0 reads the checkpoint and sends it to all
+ * ranks. If the generation ends meanwhile, nothing is lost: a rank with a partly received state
+ * counts as having none, and in the next generation all ranks go back, also those that already did
+ * (elastic.c), because one of them may have been one update behind. The step alone determines the
+ * checkpoint, not the speed of the disk or the rank that was interrupted.
  */
 
 #include "agent/runtime/rollback.h"

@@ -63,8 +63,8 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
     return 0;
 }
 
-/* Between two averages of localsgd a checkpoint holds the mean of all ranks' parameters, where it
- * is at hand. The snapshot of the last average is not saved: a resume makes one. */
+/* Between two averages of localsgd a checkpoint holds the mean of all ranks' parameters, if this
+ * rank has it. The snapshot of the last average is not saved: a resume makes one. */
 void save_state_of(const struct trainer *trainer, struct checkpoint_state *out)
 {
     void *const *segment = trainer->state.bases.segment;
@@ -124,8 +124,8 @@ struct manifest_history save_own_history(const struct trainer *trainer)
 }
 
 /*
- * Which checkpoints retention counts: the job's own and, of the one it went on from, those up to
- * the step where it did. Only for counting: what is gone back to is the job's own.
+ * Which checkpoints retention counts: the job's own and, if it resumed from another job, that job's
+ * checkpoints up to the step of the resume. Rollbacks use only the job's own checkpoints.
  */
 static void follow(struct trainer *trainer)
 {

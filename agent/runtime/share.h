@@ -3,9 +3,9 @@
 #define AGENT_RUNTIME_SHARE_H
 
 /*
- * After an update with divided optimizer states a rank has the new values of its own parameters
- * only: those whose optimizer states it holds. Here every rank gets the other parameters from their
- * owners, by the program's all_gather operators. A generation that breaks meanwhile loses nothing:
+ * After an update with divided optimizer states, a rank has new values only of its own parameters:
+ * those whose optimizer states it holds. Here every rank gets the other parameters from their
+ * owners, by the program's all_gather operators. If the generation ends meanwhile, nothing is lost:
  * the owners have committed, and the next generation begins with this exchange.
  */
 

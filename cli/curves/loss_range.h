@@ -10,12 +10,12 @@
  *      longer.
  *  (2) The axis is logarithmic if all finite losses are greater than 0 and the highest one on it
  *      exceeds 10 times the median of all.
- *  (3) If some loss is 0 or less, the axis is linear, and beyond it is what lies more than 4
- *      times the larger of |start| and start - lowest above the start of its run.
+ *  (3) If some loss is 0 or less, the axis is linear. A loss is then beyond the axis if it exceeds
+ *      the start of its run by more than 4 times the larger of |start| and start - lowest.
  *
- * So a language model's usual run has a linear axis, and a run that falls over decades or rises
- * to many times its start a logarithmic one. A loss of 3e16 does not flatten the others: it is
- * beyond either axis. Held-out losses count like the others.
+ * So the usual run of a language model has a linear axis. A run that falls over decades, or rises
+ * to many times its start, has a logarithmic one. A loss of 3e16 is beyond either axis, so it does
+ * not flatten the others. Held-out losses count like the others.
  */
 
 #include <stdbool.h>

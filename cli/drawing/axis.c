@@ -118,7 +118,7 @@ size_t axis_ticks(const struct axis *axis, int wanted, bool whole,
 {
     size_t count = axis->is_log ? log_ticks(axis, wanted, ticks) : 0;
 
-    /* less than a decade may lie between two powers of ten */
+    /* a short logarithmic axis may have less than two powers of ten */
     return count >= 2 ? count : linear_ticks(axis, wanted, whole, ticks);
 }
 

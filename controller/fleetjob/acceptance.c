@@ -51,7 +51,7 @@ static void accept(struct pass *pass, bool is_edited)
         append_lines(warnings, &odd);
         fleet_strbuf_appendf(&text, ", with warnings:\n%s", odd.text);
     }
-    /* Most jobs are valid at once. Their condition says so; an event each would only cost. */
+    /* Most jobs are valid at once. Their condition is enough; an event for each would be costly. */
     if (status_set(pass, WELLKNOWN_CONDITION_ACCEPTED, true, WELLKNOWN_REASON_VALID, text.text) &&
         was_refused)
         pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");

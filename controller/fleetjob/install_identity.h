@@ -33,8 +33,8 @@ struct install_identity {
 void install_identity_release(struct install_identity *identity);
 
 /*
- * Create it, or read the one that is there. `done` runs once, with what was found (it takes it
- * over) or with why not.
+ * Create the identity, or read the existing one. `done` runs once: with the identity, which it then
+ * owns, or with an error.
  */
 typedef void install_identity_done(void *user, struct install_identity *identity,
                                    const struct fleet_error *err);

@@ -4,8 +4,8 @@
 
 /*
  * Workers that were killed for lack of memory, and their limits. If the kernel kills one trainer,
- * its agent says so. If it kills the whole container, the agent with it, the hub knows only that it
- * lost a member; the pod's status says why.
+ * the agent reports it. If it kills the whole container, and so the agent, the hub only loses a
+ * member; the reason is in the pod's status.
  */
 
 #include <stdbool.h>

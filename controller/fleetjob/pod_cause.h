@@ -28,13 +28,13 @@ bool pod_cause_counts_nodes(const char *message);
 const char *pod_cause_of_container(const char *reason, const char *message);
 
 /* The newest Event of a pod that has a node: VolumeNotMounted, VolumeNotAttached, MissingConfigMap
- * …; "" if it says nothing of why the pod has not started. */
+ * …; "" if the event does not explain why the pod has not started. */
 const char *pod_cause_of_event(bool is_warning, const char *reason, const char *message);
 
-/* The API server would not make a pod: QuotaExceeded, or CreateRefused. */
+/* The API server refused to make a pod: QuotaExceeded, or CreateRefused. */
 const char *pod_cause_of_refusal(enum kube_error kind);
 
-/* Must a user act? False: "", or the pod only takes its time. */
+/* Must a user act? False for "" and for a pod that only needs time. */
 bool pod_cause_blocks(const char *cause);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The watch selects pods by the label (WELLKNOWN_LABEL_JOB_UID), so a pod whose label is
- * taken off looks like one that is gone. It trains on: it must not be replaced.
+ * The watch selects pods by the label (WELLKNOWN_LABEL_JOB_UID), so a pod without its
+ * label looks deleted. Its worker still trains, so it must not be replaced.
  *
  *   leaves the cache, no deletion seen ─▶ GET ── 404, another UID, deleted ──▶ it is gone
  *                                             └─ still there ──▶ PATCH its labels: the watch brings
  *                                                                it back
  *
- * While the answer is awaited, the pod is expected (expectations.h): the job is left alone. If a
- * policy takes the label off again and again, an Event says so, and it is put back less and less
- * often.
+ * Until the answer comes, the pod is expected (expectations.h), and no pass runs over the job. If a
+ * policy of the cluster removes the label repeatedly, an Event reports it, and the label is put
+ * back at growing intervals.
  */
 #include "controller/fleetjob/pod_labels.h"
 
@@ -32,8 +32,8 @@
 #include "libfleet/kube/meta.h"
 
 #define MEMORY_MS   60000.0 /* if a label is removed again within this time, it is restored later */
-#define DELAY_MS    1000.0  /* the first delay; each further one is twice as long … */
-#define DELAY_COUNT 6       /* … so many times */
+#define DELAY_MS    1000.0  /* the first delay; each further one is twice as long */
+#define DELAY_COUNT 6       /* how often the delay doubles */
 
 #define TAKEN_AGAIN \
     "it is removed again; exempt labels of " WELLKNOWN_GROUP " from your admission policy"

@@ -302,7 +302,7 @@ static void wait_for_looks(struct pass *pass)
     fleetjob_status_release(&out->status);
     fleetjob_status_copy(pass->before, &out->status);
     status_close_lost_restart(pass);
-    if (out->hub.is_over && !status_is_terminal(pass->before)) /* its members hear of it later */
+    if (out->hub.is_over && !status_is_terminal(pass->before)) /* its members are informed later */
         out->hub = (struct action_hub){.is_wanted = pass->in->hub.is_hosted};
 }
 

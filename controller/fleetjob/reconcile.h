@@ -128,14 +128,14 @@ struct action_event {
 /* The desired state of the job's hub. If a hub is wanted and the job is not over, but the present
  * hub has ended (before a resume), a new one replaces it. */
 struct action_hub {
-    bool
-        is_wanted; /* host one with `policy` (min 0: keep the policy that it has); else host none */
+    /* Host one with `policy` (min 0: keep the policy that it has); else host none. */
+    bool is_wanted;
     bool is_alone; /* just started or resumed: a new hub need not wait for members to come back */
     bool has_trained; /* the recorded generation trained, and was not suspended since */
     int failures;     /* restarts soon one after the other, up to now */
     /* progress_interval_ms is 0: the host chooses it. Its rules are `rules`. */
     struct hub_policy policy;
-    struct failure_rules rules; /* owned, but for the texts and lists, which are the spec's */
+    struct failure_rules rules; /* owned, but its texts and lists belong to the spec */
     bool is_over;               /* send the members `done` */
     bool has_succeeded;
     const char *reason; /* constant */
@@ -146,8 +146,8 @@ struct action_hub {
 enum action_write {
     ACTION_WRITE_NOTHING,
     ACTION_WRITE_PROGRESS, /* only progress has changed */
-    ACTION_WRITE_COUNTS,   /* only how many workers there are, and messages that say so */
-    ACTION_WRITE_START,    /* that, and how far the first pods have come: Scheduled, Running */
+    ACTION_WRITE_COUNTS,   /* only the number of workers, and messages with it */
+    ACTION_WRITE_START,    /* also conditions of the first pods: Scheduled, Running */
     ACTION_WRITE_NOW,      /* more than that */
 };
 

@@ -35,10 +35,10 @@ struct reconciler_job {
     struct fleet_errors pod_errors;    /* what is wrong with the pods of that generation … */
     double pod_errors_until_ms;        /* … as far as is known until then */
     enum gang_scheduler gang;          /* of that generation */
-    struct refusal refusal; /* what the API server would not make, and when to ask again */
+    struct refusal refusal; /* what the API server refused to make, and when to try again */
     struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
-    char **gone_uids; /* [gone_count] pods that vanished, the hub does not know yet */
+    char **gone_uids; /* [gone_count] vanished pods; not yet reported to the hub */
     size_t gone_count;
     struct observed_attempt *taken; /* [taken_count] as in struct observed */
     size_t taken_count;
@@ -46,13 +46,13 @@ struct reconciler_job {
     size_t vanished_count;
     struct status_pace_job pace;
     struct pod_events pod_events; /* why its pods do not start */
-    unsigned int internal_errors; /* of passes, in a row (internal_error.c); … */
-    unsigned int hub_defects;     /* … of hubs, each soon after the one before; … */
-    double hub_defect_ms;         /* … when the last one was reported */
-    double internal_retry_ms;     /* the next pass is not before */
-    double rest_until_ms;         /* nor before this, see rest_ms() */
-    bool is_doomed;               /* its namespace is being deleted: nothing more is done */
-    struct reconciler_pass *pass; /* under way; NULL = none */
+    unsigned int internal_errors; /* broken passes in a row (internal_error.c) */
+    unsigned int hub_defects;     /* broken hubs, each soon after the previous one */
+    double hub_defect_ms;         /* when the last broken hub was reported */
+    double internal_retry_ms;     /* no pass begins before this time */
+    double rest_until_ms;         /* no pass begins before this time, either: rest_ms() */
+    bool is_doomed;               /* its namespace is being deleted: no pass does anything more */
+    struct reconciler_pass *pass; /* in progress; NULL = none */
 };
 
 /* What is remembered of the job in the cache; a predecessor of this name is forgotten. Borrowed. */

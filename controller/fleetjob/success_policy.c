@@ -5,10 +5,10 @@
  * done; with own trainers, that every rank of the newest generation has exited with 0
  * (hub_finish.c).
  *
- * One succeeded pod proves the same. An agent exits with 0 only after the hub has told it that the
- * job has succeeded; a trainer that exits with 0 does not end its pod. If the leader is lost before
- * it records the success, the next hub does not know of it, so one such pod is enough. Waiting for
- * all pods would be wrong: a pod that is lost after the success is not a failure.
+ * One succeeded pod proves the same. An agent exits with 0 only after the hub has reported the
+ * success to it; a trainer that exits with 0 does not end its pod. If the leader is lost before it
+ * records the success, the next hub does not know it, so one such pod is enough. It would be wrong
+ * to wait for all pods: a pod that is lost after the success is not a failure.
  */
 #include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"

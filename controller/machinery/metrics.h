@@ -43,7 +43,7 @@ struct metric *metrics_gauge(struct metrics *metrics, const char *name, const ch
 struct metric *metrics_histogram(struct metrics *metrics, const char *name, const char *help,
                                  const char *labels, const double *bounds, size_t bound_count);
 
-/* At most so many combinations of label values, before the first is there. */
+/* The limit of combinations of label values; set it before the first one. */
 void metric_limit(struct metric *metric, size_t series_max);
 
 /* Is it printed? True at first. */

@@ -35,7 +35,7 @@
 #include "libfleet/kube/api_error.h"
 #include "libfleet/kube/rest.h"
 
-#define UNREADABLE_MAX 3 /* after so many unreadable events in a row, everything is listed again */
+#define UNREADABLE_MAX 3 /* unreadable events in a row; then everything is listed again */
 /* the page size changes by this factor if a page was too large or too late */
 #define PAGE_STEP      4
 #define SHORT_WATCH_MS 1000.0 /* a watch that ends sooner, without an event, counts as a failure */

@@ -76,7 +76,7 @@ bool kube_is_too_large(const struct fleet_error *err);
 /* The server did not answer: no connection, or none in time. Whether it acted is not known, … */
 bool kube_is_unreachable(const struct fleet_error *err);
 
-/* … but here: what was to be changed never left this process. No credential, too. */
+/* … but here: the request never left this process. A missing credential counts, too. */
 bool kube_was_not_sent(const struct fleet_error *err);
 
 /* Trying again later may succeed: unreachable, 429, 5xx, timeouts. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * curl's multi socket interface on a libuv loop. curl tells which sockets to watch and when to call
- * it; the loop reports what has happened. After each turn of curl, the calls with news are
- * delivered (http.c).
+ * curl's multi socket interface on a libuv loop. curl names the sockets to watch, and when to call
+ * it; the loop reports events to curl. After each turn of curl, the calls with news are delivered
+ * (http.c).
  */
 #include <stdlib.h>
 

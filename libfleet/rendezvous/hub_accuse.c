@@ -40,7 +40,7 @@ static struct hub_pair *obtain_pair(struct hub *hub, const struct hub_pair *want
         if (is_same_pair(&hub->pairs[i], wanted))
             return &hub->pairs[i];
     if (hub->pair_count == PAIRS_MAX)
-        hub->pair_count = 0; /* with so many broken links, no single member is at fault */
+        hub->pair_count = 0; /* with that many broken links, no single member is at fault */
     hub->pairs = fleet_grow(hub->pairs, hub->pair_count, sizeof(*hub->pairs));
     hub->pairs[hub->pair_count] = *wanted;
     hub->pairs[hub->pair_count].count = 0;

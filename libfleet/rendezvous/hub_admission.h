@@ -37,7 +37,7 @@ struct hub_admission_limits {
     size_t handshakes_max;        /* open in all */
     size_t source_handshakes_max; /* open of one source */
     double source_rate;           /* handshakes a second that one source may begin … */
-    double source_burst;          /* … and so many at once */
+    double source_burst;          /* … and this many at once */
     double crowd_rate;            /* handshakes a second in all … */
     double crowd_burst;           /* … and at once. Above it there is a crowd (4) */
     double crowd_source_max;      /* handshakes that a source may have begun lately, in a crowd */

@@ -116,8 +116,9 @@ static bool is_fenced_off(const struct manifest_list *list, const struct manifes
 }
 
 /*
- * Only checkpoints on the lineage are worth counting: those of a branch that was given up would
- * push out the one that is gone on from. What has a newer generation is another job's: it stays.
+ * Only checkpoints on the lineage count. Checkpoints of an abandoned branch would otherwise push
+ * out the one that the job resumed from. A checkpoint of a newer generation belongs to another job
+ * and stays.
  */
 static void remove_old(const char *path, int64_t keep, const struct manifest_history *history,
                        const struct manifest *about)

@@ -90,8 +90,8 @@ static int restore_from(const char *path, struct manifest_list *list, int index,
     return 0;
 }
 
-/* auto goes on from the newest run, not from the highest step: say so where a higher one lies
- * there. */
+/* `auto` resumes from the newest run, not from the highest step. If an older run has a higher step,
+ * warn. */
 static void report_higher_steps(const struct manifest_list *list, size_t chosen,
                                 struct fleet_errors *warnings)
 {

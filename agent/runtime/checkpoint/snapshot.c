@@ -39,7 +39,7 @@ struct snapshot {
     int64_t keep;
     int64_t since_wall_ms;        /* when this process began to save here */
     struct fleet_lineage lineage; /* empty = every checkpoint counts */
-    const char *job_uid;          /* whose it is; borrowed */
+    const char *job_uid;          /* of the job that saves; borrowed */
     size_t memory_max;
     double stall_ms;
 
@@ -60,8 +60,8 @@ struct snapshot {
     pthread_cond_t changed;
     uint64_t position; /* bytes read and written */
     bool is_in_flight; /* the writer reads a chunk */
-    bool is_paused;    /* the guard wants no further chunk to begin */
-    bool has_ended;    /* the writer is done, well or not */
+    bool is_paused;    /* the guard asks the writer to begin no further chunk */
+    bool has_ended;    /* the writer has succeeded or failed */
     uint8_t *copy;     /* of bytes [copy_first, total), or NULL */
     uint64_t copy_first;
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Operations in flight. An operation is a list of rounds; a round is a set of messages that move
- * independently of each other; when the last one is through, the algorithm is asked for the next
- * round. A wait for one operation moves all of them on, so no order of waiting deadlocks.
+ * Operations in flight. An operation is a list of rounds. A round is a set of messages that move
+ * independently of each other. After the last message of a round the algorithm gives the next
+ * round. A wait for one operation makes progress on all of them, so no order of waits deadlocks.
  *
  * Abort is a flag, an eventfd that every poll() watches, and a shutdown of all connections, so that
  * the other ranks, too, stop waiting for us.
@@ -360,9 +360,9 @@ void comm_move_on(struct comm_net *net)
 
 /*
  * Look again and again before sleeping while a pair in shared memory has something to move: a sleep
- * costs two system calls and a switch. That pays only if the other side runs at the same time and
- * is about to come; after a few waits that had to sleep all the same, many sleep at once, then one
- * tries again.
+ * costs two system calls and a switch. Polling helps only if the other side runs at the same time
+ * and is nearly ready. After a few waits that polled and still had to sleep, many waits sleep
+ * without polling; then one polls again.
  */
 int comm_wait(struct comm_request *run, struct fleet_error *err)
 {

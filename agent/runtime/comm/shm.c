@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Ranks of one machine. Each rank has one segment of shared memory with a ring for each other rank:
- * it writes there, the other one maps the ring and reads. The TCP connection of the pair stays: a
- * byte on it wakes a side that sleeps, and its end is the end of the peer.
+ * Ranks of one machine. Each rank has one segment of shared memory with a ring for each other rank.
+ * The owner of the segment writes the ring; the other rank maps it and reads. The TCP connection of
+ * the pair stays open: a byte on it wakes a side that sleeps, and its end means that the peer died.
  *
  * A large message stays where it is: its header goes through the ring, the receiver reads the
  * sender's memory by process_vm_readv(). Where the rules for debuggers (ptrace) refuse that, large
@@ -12,7 +12,7 @@
  * (1) `written` and `read` only grow; the ring holds [read, written). Only the sender changes
  *     `written` and `gone`, only the receiver `read` and `taken`.
  * (2) Before a side sleeps, it sets its flag and looks once more. After a side has changed
- *     something, it looks at the other one's flag. So one of the two sees the other.
+ *     something, it looks at the other side's flag. So at least one side sees the other's write.
  * (3) Before the sender's memory becomes its own again, it has seen the message in `taken` or set
  *     `gone`. The receiver looks at `gone`, and at the connection, after it has read: what it read
  *     was the message, or it says that the sender is lost. The end of the connection comes before

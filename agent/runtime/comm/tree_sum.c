@@ -138,7 +138,7 @@ static void sum(const struct upper_tree *tree, const float *const *nodes, int64_
     }
 }
 
-/* ---- who sends what -------------------------------------------------------------------------- */
+/* ---- which rank sends what ------------------------------------------------------------------- */
 
 static bool is_one_round(int64_t count)
 {

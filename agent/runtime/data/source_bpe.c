@@ -24,7 +24,7 @@ struct bpe_source {
     struct data_files files;
     struct bpe_tokens tokens;
     int64_t *ends;  /* [files.count], tokens up to the end of each file */
-    int64_t enough; /* no more is encoded once there are so many tokens */
+    int64_t enough; /* encoding stops at this number of tokens */
 };
 
 /* The file's bytes go through a buffer that grows only if one word fills it. */

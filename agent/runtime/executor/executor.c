@@ -132,8 +132,8 @@ static int find_wait(const struct executor *executor, const struct memory_plan *
     return NONE;
 }
 
-/* The launch of the micro-batch behind which communication `at` may start, not before the one in
- * front of it: ranks start them in the same order. */
+/* The launch of the micro-batch after which communication `at` may start. It is never before that
+ * of the previous communication, because all ranks start them in the same order. */
 static int find_ready(const struct executor *executor, const struct memory_plan *plan, int at)
 {
     const int *first = executor->first;
