@@ -29,6 +29,7 @@
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
 #include "tests/support/controller_process.h"
+#include "tests/support/free_port.h"
 
 #define PATIENCE_MS 120000.0
 #define PAGE        "docs/metrics.md"
@@ -53,7 +54,7 @@ static void start_controller(struct world *w)
     char probe_port[8];
     const char *options[] = {"--probe-port", probe_port, "--job-metrics", NULL};
 
-    w->probe_port = controller_process_free_port();
+    w->probe_port = free_port();
     (void)snprintf(probe_port, sizeof(probe_port), "%d", w->probe_port);
     w->controller = controller_process_start(w->kubeconfig, w->port, options, false);
 }

@@ -32,6 +32,7 @@
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
 #include "tests/support/controller_process.h"
+#include "tests/support/free_port.h"
 #include "tests/support/https_client.h"
 
 #define PATIENCE_MS 120000.0
@@ -82,8 +83,8 @@ static void start_controller(struct world *w, const char *option)
     const char *options[] = {
         "--probe-port", probe_port, "--metrics-auth", "--metrics-port", metrics_port, option, NULL};
 
-    w->probe_port = controller_process_free_port();
-    w->metrics_port = controller_process_free_port();
+    w->probe_port = free_port();
+    w->metrics_port = free_port();
     (void)snprintf(probe_port, sizeof(probe_port), "%d", w->probe_port);
     (void)snprintf(metrics_port, sizeof(metrics_port), "%d", w->metrics_port);
     w->controller = controller_process_start(kubeconfig, w->port, options, false);

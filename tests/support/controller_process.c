@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/controller_process.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "libfleet/base/assert.h"
@@ -13,17 +10,6 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
-
-int controller_process_free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-    FLEET_AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    fleet_assert(bind(fd, (struct sockaddr *)&address, size) == 0);
-    fleet_assert(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
-    return ntohs(address.sin_port);
-}
 
 pid_t controller_process_start(const char *kubeconfig, int server_port, const char *const *options,
                                bool is_quiet)

@@ -9,9 +9,6 @@
 
 #define CONTROLLER_PROCESS_OPTIONS_MAX 8
 
-/* A TCP port of loopback that no process has just now. */
-int controller_process_free_port(void);
-
 /*
  * Write the file `kubeconfig` for the server on `server_port`, and start the controller with it and
  * with `options` (NULL-terminated). It has no election, and dies with this process. `is_quiet`: its
