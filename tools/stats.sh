@@ -3,8 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-mapfile -t sources < <(git ls-files 'libfleet/*.c' 'controller/*.c' 'agent/*.c' 'cli/*.c' 'cuda/*.c' 'cuda/*.cu')
-mapfile -t headers < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'cuda/*.h')
+mapfile -t sources < <(git ls-files 'libfleet/*.c' 'controller/*.c' 'agent/*.c' 'cli/*.c' 'cuda/*.c' 'cuda/*.cu' \
+    'distributed/*.c')
+mapfile -t headers < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'cuda/*.h' \
+    'distributed/*.h' 'include/*.h')
 
 # median, 90th percentile, maximum of numbers on stdin
 spread() { sort -n |
