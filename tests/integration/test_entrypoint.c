@@ -4,6 +4,8 @@
  * Goal: the agent gets the same command line, environment, user and folder as the program that an
  * image starts, before that program has begun. Programs that do not hand over are left alone.
  */
+#include <sys/prctl.h>
+
 #include "tests/integration/entrypoint_fixture.h"
 #include "tests/support/child_process.h"
 

@@ -8,8 +8,8 @@
 
 struct op_cost;
 
-/* The first `count` inputs are fp32 and have the shape of input 0, a parameter; the others belong to
- * it. */
+/* The first `count` inputs are fp32 and have the shape of input 0, a parameter. Those after it
+ * belong to it. */
 int operand_need_of_parameter(const struct program *program, const struct program_op *op, int count,
                               struct fleet_error *err);
 

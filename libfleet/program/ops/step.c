@@ -156,7 +156,7 @@ const struct op_definition spread_norms_definition = {
     .output_min = 1,
     .output_max = 1,
     .infer = spread_norms_infer,
-    .cost = join_norms_cost,
+    .cost = operand_cost_of_reading,
 };
 
 const struct op_definition total_norm_definition = {
@@ -166,7 +166,7 @@ const struct op_definition total_norm_definition = {
     .output_min = 1,
     .output_max = 1,
     .infer = total_norm_infer,
-    .cost = join_norms_cost,
+    .cost = operand_cost_of_reading,
 };
 
 const struct op_definition check_finite_definition = {
