@@ -143,7 +143,7 @@ static void test_run_stop__an_interrupted_demo_saves_and_leaves_nothing(void **s
     (void)state;
     if (access("build/bin/fleetjob", X_OK) < 0)
         skip(); /* the script runs the release build */
-    (void)snprintf(command, sizeof(command), "TMPDIR=%s exec setsid tools/demo-local.sh", folder);
+    (void)snprintf(command, sizeof(command), "TMPDIR=%s exec tools/demo-local.sh", folder);
     start_program(&run, "/bin/sh", arguments);
     while (run.process.out_fd >= 0 && !strstr(fleet_strbuf_text(&run.out), "step 1/300") &&
            fleet_monotonic_ms() < give_up_ms)
