@@ -239,7 +239,7 @@ static bool may_write(struct reconciler_pass *pass)
         wait_ms = status_pace_after(&job->pace, STATUS_PACE_COUNTS_MS, now_ms);
         break;
     case ACTION_WRITE_START:
-        wait_ms = status_pace_after(&job->pace, STATUS_PACE_START_MS, now_ms);
+        wait_ms = status_pace_start(&job->reconciler->pace, &job->pace, now_ms);
         break;
     case ACTION_WRITE_NOW:
         break;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/fleetjob/status_pace.h"
 
+#include <math.h>
+
 double status_pace_due_ms(const struct status_pace_job *job)
 {
     if (job->turn_ms > 0)
@@ -27,8 +29,23 @@ double status_pace_after(const struct status_pace_job *job, double pause_ms, dou
     return now_ms < due_ms ? due_ms - now_ms : 0;
 }
 
+double status_pace_start(struct status_pace *all, struct status_pace_job *job, double now_ms)
+{
+    double latest_ms = job->written_ms + STATUS_PACE_COUNTS_MS;
+
+    if (job->written_ms == 0)
+        return 0;
+    if (job->start_ms == 0) {
+        job->start_ms = fmax(job->written_ms + STATUS_PACE_START_MS, all->start_free_ms);
+        if (job->start_ms <= latest_ms)
+            all->start_free_ms = job->start_ms + STATUS_PACE_EVERY_MS;
+    }
+    return fmax(0, fmin(job->start_ms, latest_ms) - now_ms);
+}
+
 void status_pace_written(struct status_pace_job *job, double now_ms)
 {
     job->written_ms = now_ms;
     job->turn_ms = 0;
+    job->start_ms = 0;
 }

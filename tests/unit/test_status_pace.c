@@ -73,12 +73,35 @@ static void test_status_pace__counts_wait_for_the_last_write(void **state)
     assert_true(status_pace_after(&job, 100, 107) == 0);
 }
 
+static void test_status_pace__jobs_that_start_together_take_turns(void **state)
+{
+    static struct status_pace_job jobs[JOBS];
+    struct status_pace all = {0};
+    double last_ms = 0;
+
+    (void)state;
+    assert_true(status_pace_start(&all, &jobs[0], 7) == 0); /* it has written nothing yet */
+    for (int i = 0; i < JOBS; i++) {
+        double wait_ms;
+        status_pace_written(&jobs[i], 7);
+        wait_ms = status_pace_start(&all, &jobs[i], 7);
+        assert_true(wait_ms == (i <= 90 ? STATUS_PACE_START_MS + STATUS_PACE_EVERY_MS * i
+                                        : STATUS_PACE_COUNTS_MS));
+        assert_true(status_pace_start(&all, &jobs[i], 7) == wait_ms); /* it keeps its turn */
+        last_ms = 7 + wait_ms;
+        assert_true(status_pace_start(&all, &jobs[i], last_ms) == 0);
+    }
+    status_pace_written(&jobs[0], last_ms + 1000); /* alone it waits no longer than needed */
+    assert_true(status_pace_start(&all, &jobs[0], last_ms + 1000) == STATUS_PACE_START_MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_pace__a_job_writes_its_progress_rarely),
         cmocka_unit_test(test_status_pace__a_thousand_jobs_take_turns),
         cmocka_unit_test(test_status_pace__counts_wait_for_the_last_write),
+        cmocka_unit_test(test_status_pace__jobs_that_start_together_take_turns),
     };
     return cmocka_run_group_tests_name("status_pace", tests, NULL, NULL);
 }

@@ -94,6 +94,7 @@ enum cluster_event_type {
     CLUSTER_NODE_BACK,
     CLUSTER_ENDPOINT, /* replica, life: agents find it from now on */
     CLUSTER_REPLICA_START,
+    CLUSTER_REPLICA_LOST,
     CLUSTER_REPLICA_THAW,
     CLUSTER_REPLICA_REACHABLE,
     CLUSTER_RECREATE, /* process: the job's number */

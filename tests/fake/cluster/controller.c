@@ -443,6 +443,11 @@ void cluster_replica_event(struct cluster *c, const struct cluster_event *event)
 
     if (event->type == CLUSTER_REPLICA_START && !r->is_alive) {
         cluster_replica_start(c, event->replica);
+    } else if (event->type == CLUSTER_REPLICA_LOST && r->is_alive && r->life == event->life) {
+        cluster_replica_kill(c, event->replica);
+        cluster_push(
+            c, c->now_ms + cluster_uniform(c, 500, 20000),
+            (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = event->replica});
     } else if (event->type == CLUSTER_REPLICA_THAW && r->is_alive && r->life == event->life) {
         thaw(c, event->replica);
     } else if (event->type == CLUSTER_REPLICA_REACHABLE && r->is_alive && r->life == event->life) {

@@ -162,9 +162,11 @@ static void drain(struct cluster *c, struct cluster_agent *a)
             take_away(c, &c->agents[i], reason);
     if (leader < 0 || !cluster_chance(c, 0.6))
         return;
-    cluster_replica_kill(c, leader);
-    cluster_push(c, c->now_ms + cluster_uniform(c, 500, 20000),
-                 (struct cluster_event){.type = CLUSTER_REPLICA_START, .replica = leader});
+    /* at once, or about when it has got the goodbye */
+    cluster_push(c, c->now_ms + (cluster_chance(c, 0.5) ? 0 : cluster_uniform(c, 0, 3000)),
+                 (struct cluster_event){.type = CLUSTER_REPLICA_LOST,
+                                        .replica = leader,
+                                        .life = c->replicas[leader].life});
 }
 
 /* ---- rules, hands and clocks ----------------------------------------------------------------- */
