@@ -9,6 +9,7 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,6 +288,34 @@ char **environment_inherit(char *const *base)
         list.items = calloc(1, sizeof(*list.items));
     fleet_assert(list.items);
     return list.items;
+}
+
+static const char *value_of(char *const *environment, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (; environment && *environment; environment++)
+        if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
+            return *environment + size + 1;
+    return NULL;
+}
+
+char **environment_choose_gpu(char **environment, int local_rank, int processes)
+{
+    const char *backend = value_of(environment, "FLEET_BACKEND");
+    const char *visible = value_of(environment, "CUDA_VISIBLE_DEVICES");
+    char chosen[128];
+
+    if (processes < 2 || !backend || strcmp(backend, "cuda") != 0)
+        return environment;
+    (void)snprintf(chosen, sizeof(chosen), "%d", local_rank);
+    if (visible) {
+        for (int i = 0; i < local_rank && visible; i++)
+            visible = strchr(visible, ',') ? strchr(visible, ',') + 1 : NULL;
+        (void)snprintf(chosen, sizeof(chosen), "%.*s", visible ? (int)strcspn(visible, ",") : 0,
+                       visible ? visible : "");
+    }
+    return environment_set(environment, "CUDA_VISIBLE_DEVICES", chosen);
 }
 
 void environment_free(char **environment)

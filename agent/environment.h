@@ -61,6 +61,12 @@ char **environment_set(char **environment, const char *name, const char *value);
 /* A copy without the variables that no trainer may see: for the built-in trainer. */
 char **environment_inherit(char *const *base);
 
+/* One GPU for each of several built-in trainers: CUDA_VISIBLE_DEVICES gets the entry of this local
+ * rank, of the variable's own list or, without one, of 0, 1, …. The list ends before: "", no GPU.
+ * Nothing changes for a single trainer and for trainers that compute on the CPU. Takes and returns
+ * the list. */
+char **environment_choose_gpu(char **environment, int local_rank, int processes);
+
 /* Free the list and its entries. NULL is fine. */
 void environment_free(char **environment);
 

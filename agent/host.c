@@ -145,7 +145,8 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
         launch.arguments = host->settings.command;
         launch.has_link = false;
     } else {
-        environment = environment_inherit(environ);
+        environment = environment_choose_gpu(environment_inherit(environ), local_rank,
+                                             host->settings.processes);
     }
     launch.environment = environment;
     host->memory_kills = memory_events_kills(""); /* so far; later ones may be about this trainer */
@@ -238,6 +239,14 @@ static bool on_look(void *user, struct member_client_hub *out)
     return true;
 }
 
+/* Of the built-in trainers, which inherit the variable. */
+static const char *backend_name(void)
+{
+    const char *name = getenv("FLEET_BACKEND");
+
+    return name && name[0] ? name : "cpu";
+}
+
 static struct member *host_member(void *user, enum fleet_isa level)
 {
     struct host *host = user;
@@ -249,7 +258,8 @@ static struct member *host_member(void *user, enum fleet_isa level)
                                    .address = settings->address,
                                    .ports = host->ports,
                                    .processes = settings->processes,
-                                   .devices = "cpu",
+                                   .devices = settings->command ? "" : backend_name(),
+                                   .backend = settings->command ? "" : backend_name(),
                                    .level = level,
                                    .version = FLEET_VERSION,
                                    .own_trainer = settings->command != NULL};

@@ -18,6 +18,7 @@ static const char *const words[FLEET_CAUSES] = {
     [FLEET_CAUSE_UNKNOWN] = "Unknown",
     [FLEET_CAUSE_FAILURE_POLICY] = "FailurePolicy",
     [FLEET_CAUSE_FAILED] = "Failed",
+    [FLEET_CAUSE_MIXED_BACKENDS] = "MixedBackends",
     [FLEET_CAUSE_PREEMPTED] = "Preempted",
     [FLEET_CAUSE_EVICTED] = "Evicted",
     [FLEET_CAUSE_OOM_KILLED] = "OOMKilled",

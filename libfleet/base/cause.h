@@ -32,6 +32,7 @@ enum fleet_cause {
     FLEET_CAUSE_UNKNOWN,          /* a hub before this one knew */
     FLEET_CAUSE_FAILURE_POLICY,   /* a rule calls the failure final */
     FLEET_CAUSE_FAILED,           /* without a reason */
+    FLEET_CAUSE_MIXED_BACKENDS,   /* workers compute with different back ends */
 
     /* Kubernetes did it. */
     FLEET_CAUSE_PREEMPTED,  /* the scheduler needs the room for a pod that matters more */

@@ -72,11 +72,37 @@ static bool claim_index(struct hub *hub, const struct message_hello *hello, uint
     return true;
 }
 
+/* A generation computes with one back end: the ranks' bits would differ, and a GPU's collectives do
+ * not reach a processor. No restart mends that. True: the job has failed. */
+static bool is_mixed(struct hub *hub, const struct message_hello *hello, struct hub_output *out)
+{
+    struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_MIXED_BACKENDS),
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms};
+    char message[MESSAGE_REASON_MAX + 1];
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *other = hub->peers[i];
+        if (!other->is_connected || !other->backend[0] || !hello->backend || !hello->backend[0] ||
+            other->index == hello->index || strcmp(other->backend, hello->backend) == 0)
+            continue;
+        hub_output_text(message,
+                        "worker %d computes with %s and worker %d with %s: all workers of a job "
+                        "need the same FLEET_BACKEND",
+                        other->index, other->backend, hello->index, hello->backend);
+        cause.message = message;
+        hub_finish_fail(hub, &cause, out);
+        return true;
+    }
+    return false;
+}
+
 static void describe_peer(struct hub_peer *peer, const struct message_hello *hello)
 {
     peer->index = hello->index;
     peer->attempt = hello->attempt;
     peer->level = hello->level;
+    hub_output_text(peer->backend, "%s", hello->backend ? hello->backend : "");
     hub_output_text(peer->left_for, "%s", hello->left_for);
     peer->processes = hello->processes;
     memcpy(peer->ports, hello->ports, (size_t)hello->processes * sizeof(peer->ports[0]));
@@ -217,6 +243,8 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
     hub_output_message(out, peer, &greeting);
     if (fleet_generation_compare(hello->status.generation, hub->newest) > 0)
         learn_generation(hub, hello, out);
+    if (is_mixed(hub, hello, out))
+        return;
     adopt(hub, peer, hello);
     hub_status_take(hub, peer, &hello->status, 0, true, out);
 }

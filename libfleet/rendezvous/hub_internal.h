@@ -51,6 +51,7 @@ struct hub_peer {
 
     struct message_status status;         /* as it said last */
     int place;                            /* in hub->newest, -1 = not in it */
+    char backend[MESSAGE_CAUSE_MAX + 1];  /* of its trainers; "" = not known */
     char left_for[MESSAGE_CAUSE_MAX + 1]; /* why a hub before us ended it; "" = not known */
     double phase_ms[FLEET_PHASE_COUNT];   /* when it reached each phase of hub->newest */
     double abort_sent_ms;                 /* when it was last ordered to abort; -INFINITY = never */

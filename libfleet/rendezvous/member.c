@@ -105,6 +105,7 @@ struct member *member_new(const struct member_config *config, double now_ms)
         .pod_uid = fleet_dup_or_empty(config->pod_uid),
         .address = fleet_dup_or_empty(config->address),
         .devices = fleet_dup_or_empty(config->devices),
+        .backend = fleet_dup_or_empty(config->backend),
         .version = fleet_dup_or_empty(config->version),
         .index = config->index,
         .attempt = config->attempt,
@@ -140,6 +141,7 @@ void member_free(struct member *member)
     free(member->pod_uid);
     free(member->address);
     free(member->devices);
+    free(member->backend);
     free(member->version);
     free(member->left_reason);
     free(member->checkpoint_path);

@@ -43,6 +43,7 @@ struct member_config {
     const int *ports;    /* [processes], by local rank; 0 = not known yet */
     int processes;       /* 1 … MESSAGE_PROCESSES_MAX */
     const char *devices;
+    const char *backend; /* may be NULL: not known */
     enum fleet_isa level;
     const char *version;
     uint64_t seed; /* of the jitter */

@@ -43,7 +43,7 @@ struct member_entry {
 };
 
 struct member {
-    char *job_uid, *pod_uid, *address, *devices, *version;
+    char *job_uid, *pod_uid, *address, *devices, *backend, *version;
     int index, attempt;
     enum fleet_isa level;
     bool own_trainer;

@@ -109,6 +109,7 @@ void member_report_hello(struct member *member, struct member_output *out)
                   .ports = ports,
                   .processes = member->process_count,
                   .devices = member->devices,
+                  .backend = member->backend,
                   .level = member->level,
                   .version = member->version,
                   .status = status(member),

@@ -75,6 +75,7 @@ static const struct fleet_field hello_fields[] = {
     ID(hello, "address", address, MESSAGE_ADDRESS_MAX),
     PORTS(hello),
     TEXT(hello, "devices", devices, MESSAGE_TEXT_MAX, 0),
+    TEXT(hello, "backend", backend, MESSAGE_CAUSE_MAX, 0),
     ENUM(hello, "level", level, fleet_isa_names, NEEDED),
     TEXT(hello, "version", version, MESSAGE_TEXT_MAX, 0),
     STATUS(hello),

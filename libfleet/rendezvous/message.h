@@ -105,6 +105,7 @@ struct message_hello {
     const int *ports;    /* [processes], one a trainer process, by local rank; 0 = not known yet */
     int processes;       /* >= 1 */
     const char *devices; /* for people, e.g. "cpu" or "8 x NVIDIA H200" */
+    const char *backend; /* of its trainers: "cpu", "cuda"; "" = an own trainer, or not known */
     enum fleet_isa level;
     const char *version;
     struct message_status status;

@@ -40,6 +40,7 @@ struct peer {
     bool done_succeeded;
     char reason[MESSAGE_REASON_MAX + 1];
     struct message last_assign; /* a copy, if assigns > 0 */
+    const char *backend;
 };
 
 static struct world {
@@ -188,6 +189,7 @@ static inline void hello(int index)
                   .ports = ports,
                   .processes = peer->processes,
                   .devices = "cpu",
+                  .backend = peer->backend ? peer->backend : "",
                   .level = peer->level,
                   .version = "1",
                   .status = peer->status,

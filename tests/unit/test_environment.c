@@ -96,6 +96,36 @@ static void test_environment__says_what_the_frameworks_expect(void **state)
     environment_free(environment);
 }
 
+static void test_environment__gives_each_trainer_one_gpu(void **state)
+{
+    static const struct {
+        const char *base[3];
+        int local_rank, processes;
+        const char *expected; /* NULL = the variable is not set */
+    } cases[] = {
+        {{"FLEET_BACKEND=cuda"}, 1, 2, "1"},
+        {{"FLEET_BACKEND=cuda", "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"}, 0, 2, "GPU-a"},
+        {{"FLEET_BACKEND=cuda", "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"}, 1, 2, "GPU-b"},
+        {{"FLEET_BACKEND=cuda", "CUDA_VISIBLE_DEVICES=GPU-a"}, 1, 2, ""}, /* there is none left */
+        {{"FLEET_BACKEND=cuda", "CUDA_VISIBLE_DEVICES=3,4"}, 0, 1, "3,4"},
+        {{"FLEET_BACKEND=cuda"}, 0, 1, NULL},
+        {{"FLEET_BACKEND=cpu"}, 1, 2, NULL},
+        {{"A=1"}, 1, 2, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        char **environment =
+            environment_choose_gpu(environment_inherit((char *const *)cases[i].base),
+                                   cases[i].local_rank, cases[i].processes);
+        if (cases[i].expected)
+            expect(environment, "CUDA_VISIBLE_DEVICES", cases[i].expected);
+        else
+            assert_null(value_of(environment, "CUDA_VISIBLE_DEVICES"));
+        environment_free(environment);
+    }
+}
+
 /* The agent that came by a library of its own gives the user's back, and leaves nothing of its
  * own. */
 static void test_environment__preloads_what_the_template_says(void **state)
@@ -384,6 +414,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_environment__says_what_the_frameworks_expect),
+        cmocka_unit_test(test_environment__gives_each_trainer_one_gpu),
         cmocka_unit_test(test_environment__preloads_what_the_template_says),
         cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
         cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),

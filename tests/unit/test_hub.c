@@ -389,6 +389,36 @@ static void test_hub__fails_at_once_of_what_was_never_started(void **state)
     stop();
 }
 
+static void test_hub__refuses_a_job_of_mixed_back_ends(void **state)
+{
+    (void)state;
+    start(2, 2, NULL);
+    w.peers[0].backend = "cuda";
+    w.peers[1].backend = "cpu";
+    hello(0);
+    hello(1);
+    assert_phase(HUB_FAILED);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "MixedBackends");
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->message,
+                        "worker 0 computes with cuda and worker 1 with cpu: all workers of a job "
+                        "need the same FLEET_BACKEND");
+    stop();
+}
+
+/* Own trainers do not say; and a pod may come back with another one. */
+static void test_hub__compares_back_ends_of_other_workers_that_say_theirs(void **state)
+{
+    (void)state;
+    start(2, 2, NULL);
+    w.peers[0].backend = "cuda";
+    hello(0);
+    hello(1);
+    w.peers[1].backend = "cuda";
+    hello(1);
+    assert_phase(HUB_GATHERING);
+    stop();
+}
+
 /* A generation has ended for another cause, and a fatal report then is final. */
 static void test_hub__a_fatal_cause_is_reported_by_its_own_name(void **state)
 {
@@ -619,6 +649,8 @@ int main(void)
         TEST(forgets_restarts_after_enough_steps),
         TEST(fails_at_once_of_a_fatal_cause),
         TEST(fails_at_once_of_what_was_never_started),
+        TEST(refuses_a_job_of_mixed_back_ends),
+        TEST(compares_back_ends_of_other_workers_that_say_theirs),
         TEST(a_fatal_cause_is_reported_by_its_own_name),
         TEST(fails_of_a_trainer_that_never_starts),
         TEST(grows_and_shrinks_without_counting),

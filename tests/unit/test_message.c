@@ -52,6 +52,7 @@ static const struct message examples[] = {
                .ports = ports,
                .processes = 2,
                .devices = "cpu",
+               .backend = "cpu",
                .level = FLEET_ISA_AVX512BF16,
                .version = "0.1.0",
                .status = {.state = MESSAGE_STATE_RUNNING,
