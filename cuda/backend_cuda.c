@@ -31,6 +31,11 @@ static struct handle *handle_of(struct backend *backend)
     return (struct handle *)backend;
 }
 
+struct CUstream_st *cuda_backend_stream(struct backend *backend)
+{
+    return handle_of(backend)->stream;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *cuda_allocate(struct backend *backend, size_t bytes, struct fleet_error *err)

@@ -12,6 +12,7 @@
  * may reuse its own at once. copy_out, narrow, widen and map wait for the stream.
  */
 
+struct CUstream_st;
 struct backend;
 struct fleet_error;
 
@@ -21,5 +22,8 @@ const char *fleet_cuda_version(void);
 /* A handle. The first one of a process starts the device. -ENODEV, -ENOTSUP, -EIO, -ENOMEM as in
  * agent/runtime/backend/cuda/cuda_library.h. */
 int fleet_cuda_backend(struct backend **out, struct fleet_error *err);
+
+/* The stream of a handle: a cudaStream_t. */
+struct CUstream_st *cuda_backend_stream(struct backend *backend);
 
 #endif

@@ -13,7 +13,8 @@ cuda-toolkit: ## the CUDA toolkit: the system's, else PyPI's wheels into the cac
 # ---- the library ---------------------------------------------------------------------------------
 # -fmad=false: as -ffp-contract=off elsewhere, so that the emulator's bits are the device's.
 CUDA_KERNELS := $(wildcard cuda/kernels/*.cu)
-CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h
+CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h \
+    agent/runtime/comm/comm.h
 CUDA_ARCHITECTURES := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
 CUDA_CFLAGS := -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -ffp-contract=off -fPIC \
@@ -68,6 +69,14 @@ $(CUDA_FAKE_OUT)/libkernels.a: $(CUDA_FAKE_OBJECTS)
 $(CUDA_FAKE_OUT)/libfleet_cuda.so: $(CUDA_FAKE_OBJECTS) cuda/exports.map
 	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_FAKE_OBJECTS) $(filter -fsanitize%,$(CUDA_FAKE_FLAGS)) \
 	    -Wl,--version-script=cuda/exports.map -lpthread
+
+# libnccl.so.2 over files (tests/nccl_fake), for the library over fakes.
+NCCL_FAKE_SOURCES := $(wildcard tests/nccl_fake/*.c)
+build/nccl_fake/libnccl.so.2: $(NCCL_FAKE_SOURCES) $(wildcard tests/nccl_fake/*.h) \
+    cuda/nccl_api.h tests/cuda_fake/external.h
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) -O2 -g -fPIC -shared -I. \
+	    -isystem tests/cuda_emulator/include -o $@ $(NCCL_FAKE_SOURCES) -lpthread
 
 # ---- the emulator --------------------------------------------------------------------------------
 # race: every access to memory is seen; asan: the address and undefined sanitizers.

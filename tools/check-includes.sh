@@ -30,8 +30,8 @@ agent/runtime:        libfleet/program libfleet/plan libfleet/checkpoint
 agent/runtime:        libfleet/tensorboard
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
-cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h libfleet/base
-cuda:                 libfleet/program
+cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h
+cuda:                 agent/runtime/comm/device.h libfleet/base libfleet/program
 distributed:          distributed include/fleet agent/runtime/comm libfleet/base
 tests:                .
 '

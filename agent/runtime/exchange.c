@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/trainer.h"
 #include "agent/runtime/update.h"
 #include "libfleet/base/assert.h"
@@ -115,6 +115,54 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
     return rc == 0 && is_used[OP_GROUP_REPLICAS] ? open_hierarchy(trainer, err) : rc;
 }
 
+/* ---- the device's library -------------------------------------------------------------------- */
+
+/* Does each rank have the library? A rank without it says why, once. */
+static int agree_on_library(struct trainer *trainer, const struct comm_device_library **library,
+                            struct fleet_error *err)
+{
+    static bool has_said;
+    struct fleet_error why = {.text = ""};
+    int world = trainer->generation.world, rc;
+    FLEET_AUTO_FREE uint8_t *all = calloc((size_t)world, 1);
+    uint8_t mine = trainer->device.kind->collectives(library, &why) == 0;
+
+    fleet_assert(all != NULL);
+    rc = comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
+                         err);
+    for (int r = 0; r < world && rc == 0; r++)
+        if (!all[r])
+            *library = NULL;
+    if (rc == 0 && !mine && !has_said) {
+        has_said = true;
+        trainer_note(trainer, "Ranks exchange gradients by way of the host's memory: %s", why.text);
+    }
+    return rc;
+}
+
+/* Collectives over the memory of the devices, for the world and then for its groups. */
+static int open_device(struct trainer *trainer, bool in_compute_queue, struct fleet_error *err)
+{
+    struct backend *backend = trainer->device.backend;
+    const struct comm_device_library *library = NULL;
+    struct comm_device_id id = {.bytes = {0}};
+    int rc;
+
+    if (trainer->generation.world == 1 || !trainer->device.kind->collectives)
+        return 0;
+    rc = agree_on_library(trainer, &library, err);
+    if (rc < 0 || !library)
+        return rc;
+    if (trainer->generation.rank == 0 && (rc = library->make_id(&id, err)) < 0)
+        return rc;
+    rc = comm_broadcast(trainer->net.comm, &id, sizeof(id), 0, trainer_deadline_ms(trainer), err);
+    if (rc == 0)
+        rc = comm_use_device(trainer->net.comm, library, &id,
+                             in_compute_queue ? backend : backend_second(backend),
+                             trainer_deadline_ms(trainer), err);
+    return rc;
+}
+
 /* ---- the gradient ---------------------------------------------------------------------------- */
 
 /* The exchange section reads each element of the gradient once. */
@@ -197,10 +245,12 @@ int exchange_open(struct trainer *trainer, struct fleet_error *err)
     *c = (struct communication){.world = trainer->net.comm,
                                 .in_compute_queue =
                                     trainer->job.plan.selection.final.calc_comm_same_stream,
+                                .any_order = !trainer->job.config.deterministic,
                                 .deadline_ms = deadline_of,
                                 .context = trainer};
     bring_sums(trainer, c);
-    if ((rc = open_groups(trainer, err)) < 0 || (rc = reserve_workspace(trainer, err)) < 0)
+    if ((rc = open_device(trainer, c->in_compute_queue, err)) < 0 ||
+        (rc = open_groups(trainer, err)) < 0 || (rc = reserve_workspace(trainer, err)) < 0)
         return rc;
     return executor_bind(trainer->device.executor, c, err);
 }

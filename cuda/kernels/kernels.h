@@ -424,6 +424,23 @@ cudaError_t fleet_cuda_narrow(cudaStream_t stream, uint16_t *halves, const float
 cudaError_t fleet_cuda_widen(cudaStream_t stream, float *to, const uint16_t *halves, float scale,
                              int64_t count);
 
+/* ---- fold.cu --------------------------------------------------------------------------------- */
+
+/* Types and reductions by their numbers in agent/runtime/comm/comm.h. */
+struct fleet_cuda_fold {
+    int type, reduction;
+    const void *inputs, *own_input; /* input r at inputs + r · stride; input `own` at own_input */
+    size_t stride;                  /* bytes */
+    int own, input_count;
+    int64_t count;
+    void *to; /* may be own_input */
+};
+
+/* to[i] = the reduction of element i of all inputs, in their order: integers wrap, fp16 and bf16
+ * are added in fp32 and rounded once, the average is the sum divided by input_count.
+ * cudaErrorInvalidValue: no such reduction of the type. */
+cudaError_t fleet_cuda_fold(cudaStream_t stream, const struct fleet_cuda_fold *f);
+
 /* ---- store.cu -------------------------------------------------------------------------------- */
 
 /* to[0 … bytes) = from[…], which is the host's and is read before the function returns. `bytes` is

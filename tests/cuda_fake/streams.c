@@ -8,13 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cuda_runtime_api.h>
 
 #include "tests/cuda_emulator/emulator.h"
+#include "tests/cuda_fake/external.h"
 #include "tests/cuda_fake/fake.h"
 
 #define STREAMS_MAX 16
+#define WAIT_NS     200000
+#define RUN_MAX     64   /* items that run between two looks at an event */
 #define ITEMS_MAX   4096 /* of all streams: more are not left lying */
 
 enum item_kind {
@@ -23,6 +27,7 @@ enum item_kind {
     ITEM_FILL,
     ITEM_RECORD,
     ITEM_WAIT,
+    ITEM_EXTERNAL,
 };
 
 struct item {
@@ -47,10 +52,16 @@ struct item {
             struct CUevent_st *event;
             uint64_t record;
         } event;
+        struct {
+            bool (*advance)(void *context);
+            void *context; /* gone once it has ended */
+            bool has_ended;
+        } external;
     };
 };
 
 struct CUstream_st {
+    struct external_stream external; /* first */
     struct item *first, **last;
     uint64_t put; /* number of its newest item */
 };
@@ -115,13 +126,20 @@ static void run_item(struct item *item)
     case ITEM_WAIT:
         drop_event(item->event.event);
         break;
+    case ITEM_EXTERNAL: /* it has ended */
+        break;
     }
 }
 
 static bool can_run(const struct CUstream_st *stream)
 {
-    const struct item *item = stream->first;
+    struct item *item = stream->first;
 
+    if (item && item->kind == ITEM_EXTERNAL) {
+        if (!item->external.has_ended)
+            item->external.has_ended = item->external.advance(item->external.context);
+        return item->external.has_ended;
+    }
     return item && (item->kind != ITEM_WAIT || item->event.event->happened >= item->event.record);
 }
 
@@ -150,10 +168,34 @@ static bool run_one(void)
     return true;
 }
 
+static bool waits_for_others(void)
+{
+    for (int i = 0; i < stream_count; i++)
+        if (streams[i]->first && streams[i]->first->kind == ITEM_EXTERNAL)
+            return true;
+    return false;
+}
+
+/* Run one item, or let go of the lock for a moment, because another process or thread must act.
+ * False: nothing will ever run. */
+static bool run_or_wait(void)
+{
+    if (run_one())
+        return true;
+    if (!waits_for_others())
+        return false;
+    fake_memory_close();
+    fake_unlock();
+    (void)nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+    fake_lock();
+    fake_memory_open();
+    return true;
+}
+
 void fake_run_all(void)
 {
     fake_memory_open();
-    while (run_one())
+    while (run_or_wait())
         ;
     fake_memory_close();
     if (item_count > 0)
@@ -167,7 +209,7 @@ static void run_until(const struct CUstream_st *stream)
 
     fake_memory_open();
     while (stream->first && stream->first->number <= last)
-        if (!run_one())
+        if (!run_or_wait())
             fake_die("a stream waits for an event that nothing records");
     fake_memory_close();
 }
@@ -242,6 +284,18 @@ static int run_kernel_later(void *stream, const char *kernel, emulator_body body
     return status;
 }
 
+static void put_external(struct CUstream_st *stream, bool (*advance)(void *context), void *context)
+{
+    struct item *item;
+
+    fake_lock();
+    item = put(stream, ITEM_EXTERNAL);
+    item->external.advance = advance;
+    item->external.context = context;
+    let_run();
+    fake_unlock();
+}
+
 static void check_side(const void *memory, size_t bytes, bool may_be_device, bool may_be_pinned)
 {
     if ((may_be_device && fake_memory_is_device(memory, bytes)) ||
@@ -312,6 +366,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
         struct CUstream_st *made = calloc(1, sizeof(*made));
         if (!made)
             fake_die("no memory");
+        made->external.put = put_external;
         made->last = &made->first;
         streams[stream_count++] = *stream = made;
     }
@@ -423,9 +478,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
     fake_lock();
     status = fake_call("cudaEventQuery");
-    if (status == 0 && event->happened < event->recorded && draw() % 2) {
+    if (status == 0 && event->happened < event->recorded) {
+        uint64_t count = draw() % RUN_MAX;
         fake_memory_open();
-        (void)run_one();
+        while (count-- > 0 && event->happened < event->recorded && run_one())
+            ;
         fake_memory_close();
     }
     if (status == 0 && event->happened < event->recorded)
@@ -444,7 +501,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     wanted = event->recorded;
     fake_memory_open();
     while (status == 0 && event->happened < wanted)
-        if (!run_one())
+        if (!run_or_wait())
             fake_die("wait for an event that nothing records");
     fake_memory_close();
     fake_unlock();

@@ -16,7 +16,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "agent/runtime/backend/backend.h"
+#include "agent/runtime/backend/cuda/cuda_library.h"
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
@@ -37,14 +40,20 @@ struct comm_way {
     enum comm_neighbours neighbours;
     int channels;
     bool encrypts;
+    bool on_device; /* over the fake NCCL (tests/nccl_fake) and the fake CUDA runtime */
 };
 
 static const struct comm_way comm_ways[] = {
-    {"tcp", COMM_NEIGHBOURS_TCP, 1, false},
-    {"tcp, 3 encrypted channels", COMM_NEIGHBOURS_TCP, 3, true},
-    {"shm", COMM_NEIGHBOURS_SHARED, 1, false}, /* as where the rules for debuggers refuse memory */
-    {"direct", COMM_NEIGHBOURS_DIRECT, 1, false},
+    {"tcp", COMM_NEIGHBOURS_TCP, 1, false, false},
+    {"tcp, 3 encrypted channels", COMM_NEIGHBOURS_TCP, 3, true, false},
+    /* as where the rules for debuggers refuse memory */
+    {"shm", COMM_NEIGHBOURS_SHARED, 1, false, false},
+    {"direct", COMM_NEIGHBOURS_DIRECT, 1, false, false},
+    {"nccl", COMM_NEIGHBOURS_TCP, 1, false, true},
 };
+
+/* The device's queue of this process; NULL: operations run over the host's memory. */
+static struct backend *comm_queue;
 
 typedef int comm_body(struct comm *comm, const void *argument, struct fleet_error *err);
 
@@ -54,7 +63,31 @@ static inline double comm_patience(void)
     return fleet_monotonic_ms() + 300000;
 }
 
-static inline void comm_run_rank(struct comm_tcp_options *options, comm_body *body,
+/* The fakes are built for one variant. */
+static inline bool comm_has_way(const struct comm_way *way)
+{
+    const char *variant = getenv("FLEET_TEST_VARIANT");
+
+    return !way->on_device || !variant || strcmp(variant, "release") == 0;
+}
+
+static inline int comm_open_device(struct comm *comm, double deadline_ms, struct fleet_error *err)
+{
+    const struct comm_device_library *library;
+    struct comm_device_id id;
+    int rc;
+
+    (void)setenv("FLEET_CUDA_LIBRARY", "build/cuda_fake/release/libfleet_cuda.so", 1);
+    (void)setenv("FLEET_NCCL_LIBRARY", "build/nccl_fake/libnccl.so.2", 1);
+    if ((rc = cuda_library_backend(&comm_queue, err)) < 0 ||
+        (rc = cuda_library_collectives(&library, err)) < 0 ||
+        (rc = comm->rank == 0 ? library->make_id(&id, err) : 0) < 0)
+        return rc;
+    rc = comm_broadcast(comm, &id, sizeof(id), 0, deadline_ms, err);
+    return rc < 0 ? rc : comm_use_device(comm, library, &id, comm_queue, deadline_ms, err);
+}
+
+static inline void comm_run_rank(struct comm_tcp_options *options, bool on_device, comm_body *body,
                                  const void *argument, struct comm_outcome *outcome)
 {
     struct fleet_error err = {.text = ""};
@@ -71,6 +104,8 @@ static inline void comm_run_rank(struct comm_tcp_options *options, comm_body *bo
             rc = fleet_error(&err, -ENOTSUP, "%d of %d ranks reached through shared memory",
                              comm->shm_ranks, expected);
     }
+    if (rc == 0 && on_device)
+        rc = comm_open_device(comm, comm_patience(), &err);
     if (rc == 0)
         rc = body(comm, argument, &err);
     outcome->rc = rc;
@@ -78,6 +113,8 @@ static inline void comm_run_rank(struct comm_tcp_options *options, comm_body *bo
     memcpy(outcome->text, err.text, sizeof(outcome->text));
     outcome->has_ended = true;
     comm_free(comm);
+    if (comm_queue)
+        backend_free(comm_queue);
 }
 
 /*
@@ -115,7 +152,7 @@ static inline void comm_processes_run(int world, const struct comm_way *way, com
                                                .neighbours = way->neighbours,
                                                .channels = way->channels,
                                                .encrypts = way->encrypts};
-            comm_run_rank(&options, body, argument, &shared[r]);
+            comm_run_rank(&options, way->on_device, body, argument, &shared[r]);
             _exit(0);
         }
     }

@@ -35,6 +35,20 @@ struct loss_case {
 
 static const char *const loss_names[] = {"killed", "stopped", "cut off"};
 
+static float *device_send, *device_receive; /* if there is a device */
+
+static int make_device_buffers(const float *send, size_t bytes, struct fleet_error *err)
+{
+    if (!comm_queue)
+        return 0;
+    device_send = comm_queue->vtable->allocate(comm_queue, bytes, err);
+    device_receive = comm_queue->vtable->allocate(comm_queue, bytes, err);
+    if (!device_send || !device_receive)
+        return -ENOMEM;
+    comm_queue->vtable->copy_in(comm_queue, device_send, send, bytes);
+    return 0;
+}
+
 static void lose(struct comm *comm, enum loss loss)
 {
     if (loss == LOSS_CUT_OFF)
@@ -56,6 +70,13 @@ static int start(struct comm *comm, const struct loss_case *x, float *send, floa
                              .messages = messages,
                              .message_count = 2};
 
+    if (comm_queue) {
+        call.queue = comm_queue;
+        send = device_send;
+        receive = device_receive;
+        call.send = send;
+        call.receive = receive;
+    }
     messages[0] = (struct comm_message){next, false, send, x->count, COMM_FP32};
     messages[1] = (struct comm_message){last, true, receive, x->count, COMM_FP32};
     return comm_start(comm, &call, deadline_ms, out, err);
@@ -83,6 +104,7 @@ static int lose_one(struct comm *comm, const void *argument, struct fleet_error 
     fleet_assert(send && receive);
     for (int64_t i = 0; i < x->count * WORLD; i++)
         send[i] = (float)(comm->rank + 1);
+    rc = make_device_buffers(send, bytes, err);
     for (int run = 0; rc == 0; run++) {
         double deadline_ms = x->loss == LOSS_STOPPED && run >= GOOD_RUNS
                                  ? fleet_monotonic_ms() + STOPPED_MS
@@ -93,8 +115,14 @@ static int lose_one(struct comm *comm, const void *argument, struct fleet_error 
             lose(comm, x->loss);
         if (rc == 0)
             rc = comm_wait(request, err);
+        if (rc == 0 && comm_queue)
+            comm_queue->vtable->copy_out(comm_queue, receive, device_receive, bytes);
         if (rc == 0)
             rc = check_sum(x, receive, err);
+    }
+    if (comm_queue) {
+        comm_queue->vtable->deallocate(comm_queue, device_send);
+        comm_queue->vtable->deallocate(comm_queue, device_receive);
     }
     free(send);
     free(receive);
@@ -126,6 +154,10 @@ static void lose_in_every_operation(enum loss loss)
                 struct comm_outcome out[COMM_PROCESSES_MAX];
                 if (x.operation == COMM_BARRIER && c > 0)
                     continue;
+                if (!comm_has_way(&comm_ways[w]))
+                    continue;
+                if (comm_ways[w].on_device && c > 0)
+                    x.count = 3000; /* kernels run on the emulator */
                 if ((comm_few_cases() || comm_ways[w].encrypts) && (o + c + w) % 3 != 0)
                     continue;
                 comm_processes_run(WORLD, &comm_ways[w], lose_one, &x, x.victim, out);

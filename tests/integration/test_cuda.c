@@ -34,6 +34,7 @@
 #define IMAGES       16
 
 static char library[4096], other_library[4200]; /* the fake; a path where there is nothing */
+static char nccl[4096];
 static char *folder, *images;
 
 struct model {
@@ -223,6 +224,58 @@ static void test_cuda__a_lost_device_costs_a_restart(void **state)
     job_run_release(&calm);
 }
 
+/* ---- NCCL ------------------------------------------------------------------------------------ */
+
+static void test_cuda__gradients_go_by_the_host_without_nccl(void **state)
+{
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run with, without;
+
+    (void)state;
+    run_on("cuda", path, "2", NULL, NULL, &with);
+    expect_success(&with, models[0].steps);
+    set("FLEET_NCCL_LIBRARY", other_library);
+    run_on("cuda", path, "2", NULL, NULL, &without);
+    set("FLEET_NCCL_LIBRARY", nccl);
+    expect_success(&without, models[0].steps);
+    assert_string_equal(without.sha256, with.sha256);
+    job_run_release(&with);
+    job_run_release(&without);
+}
+
+/* A connection that breaks costs a generation in the same processes; anything else, and a call that
+ * never returns, a trainer. No step is lost. */
+static void test_cuda__failures_of_nccl_lose_nothing(void **state)
+{
+    static const struct {
+        const char *variable, *value;
+    } faults[] = {{"FAKE_NCCL_FAIL", "4:2"},  /* while the communicator is made */
+                  {"FAKE_NCCL_FAIL", "60:2"}, /* in a step */
+                  {"FAKE_NCCL_FAIL", "90:3"},
+                  {"FAKE_NCCL_HANG", "70"}};
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run calm, struck;
+
+    (void)state;
+    run_on("cuda", path, "2", NULL, NULL, &calm);
+    expect_success(&calm, models[0].steps);
+    for (size_t i = 0; i < FLEET_COUNT(faults); i++) {
+        FLEET_AUTO_FREE char *once = fleet_file_join(folder, "failed");
+        char value[4200];
+
+        (void)unlink(once);
+        (void)snprintf(value, sizeof(value), "%s:%s", faults[i].value, once);
+        set(faults[i].variable, value);
+        run_on("cuda", path, "2", NULL, NULL, &struck);
+        set(faults[i].variable, NULL);
+        expect_success(&struck, models[0].steps);
+        assert_int_equal(access(once, F_OK), 0);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&struck);
+    }
+    job_run_release(&calm);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void expect_refusal(const char *variable, const char *value, const char *text)
@@ -267,8 +320,11 @@ static int set_up(void **state)
     (void)snprintf(library, sizeof(library), "%s/build/cuda_fake/%s/libfleet_cuda.so", here,
                    variant && variant[0] ? variant : "release");
     (void)snprintf(other_library, sizeof(other_library), "%s.gone", library);
+    (void)snprintf(nccl, sizeof(nccl), "%s/build/nccl_fake/libnccl.so.2", here);
     set("FLEET_CUDA_LIBRARY", library);
+    set("FLEET_NCCL_LIBRARY", nccl);
     folder = job_run_folder();
+    set("FAKE_NCCL_FOLDER", folder);
     images = fleet_file_join(folder, "images.bin");
     for (size_t i = 0; i < (size_t)IMAGES * RECORD_BYTES; i++) {
         random = random * 1664525u + 1013904223u;
@@ -293,6 +349,8 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
+        cmocka_unit_test(test_cuda__gradients_go_by_the_host_without_nccl),
+        cmocka_unit_test(test_cuda__failures_of_nccl_lose_nothing),
         cmocka_unit_test(test_cuda__says_why_there_is_no_gpu),
     };
 

@@ -54,9 +54,9 @@ static int create_cuda_memory(int threads, struct backend **out, struct fleet_er
 }
 
 static const struct backend_kind kinds[] = {
-    {"cpu", backend_cpu_new, create_memory},
-    {"cuda", create_cuda, create_cuda_memory},
-    {"guard", create_guard, create_guarded_memory},
+    {"cpu", backend_cpu_new, create_memory, NULL},
+    {"cuda", create_cuda, create_cuda_memory, cuda_library_collectives},
+    {"guard", create_guard, create_guarded_memory, NULL},
 };
 
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))

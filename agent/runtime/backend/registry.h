@@ -11,6 +11,8 @@
 #include "agent/runtime/backend/backend.h"
 #include "libfleet/base/isa.h"
 
+struct comm_device_library;
+
 struct backend_kind {
     const char *name;
 
@@ -19,6 +21,10 @@ struct backend_kind {
 
     /* Only its memory: for data that outlives a change of the level. Errors as create(). */
     int (*create_memory)(int threads, struct backend **out, struct fleet_error *err);
+
+    /* The library of collectives over the device's memory (comm/device.h). -ENOENT, -EPROTO: it
+     * cannot be used; the error has the reason. NULL: collectives use the host's memory. */
+    int (*collectives)(const struct comm_device_library **out, struct fleet_error *err);
 };
 
 /* NULL if none has this name. */

@@ -77,6 +77,8 @@ static int check(const struct comm *comm, const struct comm_call *call, struct f
     if (operation->has_root && (call->root < 0 || call->root >= comm->world))
         return fleet_error(err, -EINVAL, "%s: root %d is not one of %d ranks", operation->name,
                            call->root, comm->world);
+    if (call->queue && comm_device_check(comm, call, err) < 0)
+        return -EINVAL;
     if (call->operation == COMM_MESSAGES)
         return check_messages(comm, call, err);
     return operation->reduces ? check_reduction(call, err) : 0;
@@ -94,6 +96,7 @@ static struct comm_signature signature_of(struct comm *comm, const struct comm_c
                                    .operation = (uint8_t)call->operation,
                                    .type = (uint8_t)call->type,
                                    .reduction = operation->reduces ? (uint8_t)call->reduction : 0,
+                                   .is_of_device = call->queue != NULL,
                                    .root = operation->has_root ? comm->members[call->root] : -1,
                                    .parts = (int32_t)call->leaves,
                                    .count = by_sizes ? 0 : call->count};
@@ -110,11 +113,13 @@ int comm_start(struct comm *comm, const struct comm_call *call, double deadline_
     run->call = *call;
     if (call->operation != COMM_MESSAGES)
         run->signature = signature_of(comm, call);
-    run->next = operations[call->operation].next;
+    run->next = call->queue ? comm_device_next : operations[call->operation].next;
     run->round = 0;
     run->pending = 0;
     run->deadline_ms = deadline_ms;
     run->rc = 0;
+    run->device =
+        (struct device_rounds){.lists = run->device.lists, .lists_bytes = run->device.lists_bytes};
     run->is_running = run->next(run);
     *out_request = run;
     comm_move_on(comm->net); /* what can be sent at once; and an abort that came before */

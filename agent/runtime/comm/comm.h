@@ -26,16 +26,21 @@
  *
  * The ranks in arguments are those of the communicator; ranks in error texts and failed_rank are
  * those of the world.
+ *
+ * Memory is the host's, unless a call has a queue of a device (device.h).
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct fleet_error;
+struct backend;
+struct comm_device;
+struct comm_device_library;
 struct comm_net;
 struct comm_pair;
 struct comm_request;
+struct fleet_error;
 
 #define COMM_KEY_SIZE     32
 #define COMM_CHANNELS_MAX 8 /* connections of a pair */
@@ -57,6 +62,9 @@ struct comm {
     void *own_rings;            /* our shared memory, which the other ranks read, or NULL */
     uint8_t key[COMM_KEY_SIZE]; /* of its connections */
     uint32_t groups;            /* number of groups made of it so far */
+    const struct comm_device_library *library; /* device.h; NULL: none */
+    struct comm_device *device;
+    struct backend *device_queue;
 };
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -153,13 +161,18 @@ struct comm_call {
                        many ranks; 0 = 1 */
     float *const *slots;
     void *workspace;
+    /* All memory of the call but its lists is that of a device, and the call runs behind what is in
+     * this queue. NULL: the host's. A device makes no
+     * exchange. */
+    struct backend *queue;
+    bool any_order; /* with a queue: a reduction may add in an order of the library's */
 };
 
 /*
  * Start an operation. It borrows the lists that `call` points to until it is done. *out_request
  * belongs to the communicator and is valid until the next start. -EINVAL: an average of integers, a
- * reduction of bool other than MAX and MIN, a reduction of complex numbers, or a message to this
- * rank itself. -EBUSY, -ECONNABORTED: rules (4) and (2).
+ * reduction of bool other than MAX and MIN, a reduction of complex numbers, a message to this rank
+ * itself, or a queue where there is no device (device.h). -EBUSY, -ECONNABORTED: rules (4) and (2).
  */
 int comm_start(struct comm *comm, const struct comm_call *call, double deadline_ms,
                struct comm_request **out_request, struct fleet_error *err);

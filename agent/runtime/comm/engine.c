@@ -18,12 +18,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/runtime/comm/device.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 
 #define SPIN_MS    0.05 /* of looking before a sleep */
 #define SPIN_TRIES 3    /* waits in a row that find nothing */
 #define SPIN_REST  64   /* waits without a poll of them */
+
+#define DEVICE_LOOK_MS 1 /* between two looks at a device */
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -138,6 +141,9 @@ void comm_free(struct comm *comm)
         fleet_assert(comm->net->comms == NULL);
         net_free(comm->net, comm->world);
     }
+    if (comm->device)
+        comm->library->free(comm->device);
+    free(comm->run->device.lists);
     free(comm->run->scratch);
     free(comm->run);
     free(comm->pairs);
@@ -198,15 +204,18 @@ static int progress_one(struct comm *comm, struct fleet_error *err)
     struct comm_request *run = comm->run;
 
     while (run->is_running) {
+        int rc = run->call.queue ? comm_device_progress(run, err) : 1;
+        if (rc < 0)
+            return rc;
         for (int r = 0; r < comm->world && run->pending > 0; r++) {
             const struct comm_pair *pair = &comm->pairs[r];
             if (pair->out.is_pending || pair->in.is_pending) {
-                int rc = frame_progress(comm, r, err);
-                if (rc < 0)
-                    return rc;
+                int moved = frame_progress(comm, r, err);
+                if (moved < 0)
+                    return moved;
             }
         }
-        if (run->pending > 0)
+        if (run->pending > 0 || rc == 0)
             return 0;
         run->round++;
         run->is_running = run->next(run);
@@ -285,6 +294,15 @@ static bool prepare_polls(struct comm_net *net)
     return true;
 }
 
+/* A device has no descriptor that becomes readable. */
+static bool has_device_at_work(const struct comm_net *net)
+{
+    for (const struct comm *comm = net->comms; comm; comm = comm->next)
+        if (comm->run->is_running && comm->run->call.queue && !comm->run->device.has_ended)
+            return true;
+    return false;
+}
+
 static int sleep_until_any(struct comm_net *net, struct fleet_error *err)
 {
     double deadline_ms, left;
@@ -295,6 +313,8 @@ static int sleep_until_any(struct comm_net *net, struct fleet_error *err)
     if (!prepare_polls(net))
         return 0;
     left = deadline_ms - fleet_monotonic_ms();
+    if (has_device_at_work(net))
+        left = fmin(left, DEVICE_LOOK_MS);
     rc = poll(net->polls, (nfds_t)net->poll_count,
               isinf(left) ? -1 : (int)fmin(ceil(fmax(left, 0)), 1e9));
     if (rc < 0 && errno != EINTR)
@@ -305,10 +325,10 @@ static int sleep_until_any(struct comm_net *net, struct fleet_error *err)
     return 0;
 }
 
-static bool has_shared_memory(const struct comm_net *net)
+static bool can_spin(const struct comm_net *net)
 {
     for (const struct comm *comm = net->comms; comm; comm = comm->next)
-        if (comm->run->is_running && comm->shm_ranks > 0)
+        if (comm->run->is_running && (comm->shm_ranks > 0 || comm->run->call.queue))
             return true;
     return false;
 }
@@ -325,6 +345,8 @@ void comm_fail(struct comm_net *net, int rc, const struct fleet_error *cause)
     for (struct comm *comm = net->comms; comm; comm = comm->next) {
         for (int r = 0; r < comm->world; r++)
             shm_give_up(&comm->pairs[r]);
+        if (comm->device)
+            comm->library->abort(comm->device);
         if (!comm->run->is_running)
             continue;
         comm->run->is_running = false;
@@ -367,7 +389,7 @@ void comm_move_on(struct comm_net *net)
 int comm_wait(struct comm_request *run, struct fleet_error *err)
 {
     struct comm_net *net = run->comm->net;
-    bool spins = net->patience > 0 && has_shared_memory(net), has_slept = !spins;
+    bool spins = net->patience > 0 && can_spin(net), has_slept = !spins;
     double sleep_at = spins ? fleet_monotonic_ms() + SPIN_MS : 0;
 
     if (!run->is_running)

@@ -29,7 +29,8 @@
 /* Identifies the operation that a message belongs to. If it differs, the ranks disagree. */
 struct comm_signature {
     uint32_t number; /* counts the communicator's operations, from 1; messages: 0 */
-    uint8_t operation, type, reduction, unused;
+    uint8_t operation, type, reduction;
+    uint8_t is_of_device; /* the call has a queue */
     int32_t root;
     int32_t parts; /* tree_sum: leaves */
     int64_t count; /* 0 where ranks may differ */
@@ -124,6 +125,17 @@ struct tree_state {
     int64_t first, count; /* the chunk at work */
 };
 
+/* A call with a queue (device.c). */
+struct device_rounds {
+    int64_t round;   /* from 0 */
+    bool is_all_put; /* no round is left */
+    bool has_ended;
+    bool has_told; /* the other ranks that our part has ended */
+    struct upper_tree tree;
+    void *lists; /* grows and is kept */
+    size_t lists_bytes;
+};
+
 /*
  * Prepare round `run->round` (from 0) of an operation with comm_post_send() and
  * comm_post_receive(). All earlier rounds are complete. Returns false if there is no such round:
@@ -146,6 +158,7 @@ struct comm_request {
     size_t scratch_bytes;
     uint32_t number; /* operations of all ranks so far */
     struct tree_state tree;
+    struct device_rounds device;
 };
 
 /* The data that a world and its groups share. */
@@ -217,6 +230,9 @@ comm_algorithm comm_tree_sum_next;                             /* tree_sum.c */
 /* The signature of a message, which must be equal on both sides; its count is in elements. */
 struct comm_signature comm_messages_signature(const struct comm_message *message);
 
+/* Start the first message of each stream that goes out, or comes in. */
+void comm_messages_start(struct comm_request *run, bool is_out);
+
 /* Start the next message of `run` on a stream whose last message is complete, if there is one. */
 void comm_messages_continue(struct comm_request *run, int peer, bool is_out);
 
@@ -224,6 +240,29 @@ void comm_messages_continue(struct comm_request *run, int peer, bool is_out);
  * does not overlap them. */
 void comm_fold(enum comm_type type, enum comm_reduction reduction, const void *const *inputs, int n,
                int64_t count, void *to);
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+
+comm_algorithm comm_device_next; /* what the ranks say of a call with a queue */
+
+/* May a call with a queue run? -EINVAL. */
+int comm_device_check(const struct comm *comm, const struct comm_call *call,
+                      struct fleet_error *err);
+
+/* Move a call with a queue on. 1: the messages of this round need not wait for it. 0: it is at
+ * work, and they must. Errors of the library. */
+int comm_device_progress(struct comm_request *run, struct fleet_error *err);
+
+/* device_open.c: give `group`, of ranks[0 … count) of `parent`, a communicator of the library. All
+ * ranks of `parent` call it; `group` is NULL on those that are not in the list. */
+int comm_device_split(struct comm *parent, const int *ranks, int count, struct comm *group,
+                      double deadline_ms, struct fleet_error *err);
+
+/* ---- tree_sum.c ------------------------------------------------------------------------------ */
+
+/* Bytes that first_node and walk need; and fill them. */
+size_t upper_tree_bytes(int64_t leaves, int world);
+void upper_tree_build(struct upper_tree *tree, int64_t leaves, int world, void *memory);
 
 /* ---- shm.c ----------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/comm/engine.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -116,6 +117,9 @@ int comm_group(struct comm *parent, const int *ranks, int count, double deadline
         rc = make_group(parent, ranks, rank, count, deadline_ms, out, &own);
     else if (rc == 0)
         *out = NULL;
+    if (rc == 0 && comm_has_device(parent) &&
+        (rc = comm_device_split(parent, ranks, count, *out, deadline_ms, &own)) < 0)
+        comm_free(*out);
     if (rc < 0 && rc != -EINVAL)
         comm_fail(parent->net, rc, &own);
     if (rc < 0 && err)

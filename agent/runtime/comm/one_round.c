@@ -138,8 +138,9 @@ static void start_message(struct comm_request *run, int peer, bool is_out, int f
         if (message->peer != peer || message->is_receive == is_out)
             continue;
         (is_out ? &pair->out : &pair->in)->message = i;
-        frame_start(run, peer, is_out, message->data,
-                    (size_t)message->count * comm_type_size(message->type), &signature);
+        frame_start(run, peer, is_out, run->call.queue ? NULL : message->data,
+                    run->call.queue ? 0 : (size_t)message->count * comm_type_size(message->type),
+                    &signature);
         return;
     }
 }
@@ -151,16 +152,22 @@ void comm_messages_continue(struct comm_request *run, int peer, bool is_out)
     start_message(run, peer, is_out, (is_out ? &pair->out : &pair->in)->message + 1);
 }
 
+void comm_messages_start(struct comm_request *run, bool is_out)
+{
+    for (int i = 0; i < run->call.message_count; i++) {
+        const struct comm_message *message = &run->call.messages[i];
+        const struct comm_pair *pair = &run->comm->pairs[message->peer];
+        if (message->is_receive == is_out || (is_out ? &pair->out : &pair->in)->is_pending)
+            continue;
+        start_message(run, message->peer, is_out, i);
+    }
+}
+
 bool comm_messages_next(struct comm_request *run)
 {
     if (run->round > 0)
         return false;
-    for (int i = 0; i < run->call.message_count; i++) {
-        const struct comm_message *message = &run->call.messages[i];
-        const struct comm_pair *pair = &run->comm->pairs[message->peer];
-        bool is_out = !message->is_receive;
-        if (!(is_out ? &pair->out : &pair->in)->is_pending)
-            start_message(run, message->peer, is_out, i);
-    }
+    comm_messages_start(run, true);
+    comm_messages_start(run, false);
     return true;
 }

@@ -107,6 +107,19 @@ static void upper_tree_init(struct upper_tree *tree, int64_t leaves, int world, 
     fleet_assert(cursor.taken == tree->node_count);
 }
 
+size_t upper_tree_bytes(int64_t leaves, int world)
+{
+    int node_max, nodes = count_nodes(leaves, world, NULL, &node_max);
+
+    return ((size_t)world + 1 + 2 * (size_t)nodes) * sizeof(int);
+}
+
+void upper_tree_build(struct upper_tree *tree, int64_t leaves, int world, void *memory)
+{
+    tree->first_node = memory;
+    upper_tree_init(tree, leaves, world);
+}
+
 static int nodes_of(const struct upper_tree *tree, int rank)
 {
     return tree->first_node[rank + 1] - tree->first_node[rank];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/executor/divided_sum.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -17,6 +18,7 @@ struct exchange {
     const struct program *program;
     const struct program_op *op;
     struct comm *comm;
+    bool on_device; /* collectives use the device's memory, in the queue of `backend` */
     struct fleet_error *err;
 };
 
@@ -52,7 +54,26 @@ static enum comm_type type_of(enum program_type type)
     return types[type];
 }
 
-/* ---- one collective over host memory --------------------------------------------------------- */
+static struct backend *queue_of(const struct exchange *x)
+{
+    return x->on_device ? x->backend : NULL;
+}
+
+/* The memory for a collective: the device's own, or the host's view of it. */
+static void *view(const struct exchange *x, const void *memory, size_t bytes,
+                  enum backend_access access)
+{
+    return x->on_device ? (void *)memory : backend_map(x->backend, (void *)memory, bytes, access);
+}
+
+static void end_view(const struct exchange *x, const void *memory, size_t bytes,
+                     enum backend_access access, void *seen)
+{
+    if (!x->on_device)
+        backend_unmap(x->backend, (void *)memory, bytes, access, seen);
+}
+
+/* ---- one collective -------------------------------------------------------------------------- */
 
 static int send_or_receive(const struct exchange *x, void *data, int64_t count, enum comm_type type)
 {
@@ -61,11 +82,13 @@ static int send_or_receive(const struct exchange *x, void *data, int64_t count, 
                                    .data = data,
                                    .count = count,
                                    .type = type};
+    struct comm_call call = {
+        .operation = COMM_MESSAGES, .messages = &message, .message_count = 1, .queue = queue_of(x)};
 
     if (message.peer < 0 || message.peer >= x->comm->world)
         return fleet_error(x->err, -EINVAL, "place %d has no neighbour %d in a group of %d",
                            x->comm->rank, x->op->attributes.shift, x->comm->world);
-    return comm_messages(x->comm, &message, 1, deadline_of(x), x->err);
+    return comm_run(x->comm, &call, deadline_of(x), x->err);
 }
 
 /* `count` elements are given, or received by RECEIVE. The two may be the same memory where
@@ -85,7 +108,9 @@ static int communicate(const struct exchange *x, const void *send, void *receive
                              .root = x->op->attributes.root,
                              .count = is_divided ? count / x->comm->world : count,
                              .send = send,
-                             .receive = receive};
+                             .receive = receive,
+                             .queue = queue_of(x),
+                             .any_order = x->c->any_order};
 
     if (call.root >= x->comm->world)
         return fleet_error(x->err, -EINVAL, "there is no rank %d in a group of %d", call.root,
@@ -136,7 +161,6 @@ static int run_operands(const struct exchange *x, const void *in, void *out)
     const struct program_op *op = x->op;
     const struct program_var *given = op->kind == OP_RECEIVE ? NULL : var_of(x, op->inputs[0]);
     const struct program_var *got = op->kind == OP_SEND ? NULL : var_of(x, op->outputs[0]);
-    struct backend *memory = x->backend;
     size_t in_bytes = given ? program_var_bytes(given) : 0;
     size_t out_bytes = got ? program_var_bytes(got) : 0;
     void *send, *receive;
@@ -145,14 +169,14 @@ static int run_operands(const struct exchange *x, const void *in, void *out)
     if (op->attributes.wire == OP_WIRE_FP16) {
         rc = run_halves(x, given, got, in, out);
     } else {
-        send = given ? backend_map(memory, (void *)in, in_bytes, BACKEND_READ) : NULL;
-        receive = got ? backend_map(memory, out, out_bytes, BACKEND_WRITE) : NULL;
+        send = given ? view(x, in, in_bytes, BACKEND_READ) : NULL;
+        receive = got ? view(x, out, out_bytes, BACKEND_WRITE) : NULL;
         rc = communicate(x, send, receive, elements_of(given ? given : got),
                          type_of((given ? given : got)->type));
         if (got)
-            backend_unmap(memory, out, out_bytes, BACKEND_WRITE, receive);
+            end_view(x, out, out_bytes, BACKEND_WRITE, receive);
         if (given)
-            backend_unmap(memory, (void *)in, in_bytes, BACKEND_READ, send);
+            end_view(x, in, in_bytes, BACKEND_READ, send);
     }
     if (rc == 0 && got)
         clear_result(x, out, out_bytes);
@@ -207,11 +231,18 @@ static int sum_in_tree(const struct exchange *x)
     int count = c->nodes > 0 ? c->nodes : 1; /* the sum arrives in the first */
     size_t bytes = (size_t)x->op->attributes.flat_count * sizeof(float);
     float *slots[TREE_NODES_MAX];
+    const struct comm_call call = {.operation = COMM_TREE_SUM,
+                                   .type = COMM_FP32,
+                                   .count = x->op->attributes.flat_count,
+                                   .leaves = c->leaves,
+                                   .slots = slots,
+                                   .workspace = c->workspace,
+                                   .queue = queue_of(x)};
     int rc;
 
     for (int n = 0; n < count; n++)
-        slots[n] = backend_map(x->backend, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE);
-    if (is_in_two_levels(c, x->op))
+        slots[n] = view(x, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE);
+    if (!x->on_device && is_in_two_levels(c, x->op))
         rc = hierarchy_tree_sum(&(struct hierarchy_sum){.hierarchy = &c->hierarchy,
                                                         .leaves = c->leaves,
                                                         .slots = slots,
@@ -221,10 +252,9 @@ static int sum_in_tree(const struct exchange *x)
                                                         .deadline_ms = deadline_of(x)},
                                 x->err);
     else
-        rc = comm_tree_sum(x->comm, c->leaves, slots, x->op->attributes.flat_count, c->workspace,
-                           deadline_of(x), x->err);
+        rc = comm_run(x->comm, &call, deadline_of(x), x->err);
     for (int n = 0; n < count; n++)
-        backend_unmap(x->backend, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE, slots[n]);
+        end_view(x, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE, slots[n]);
     return rc;
 }
 
@@ -283,17 +313,33 @@ static int run_range_in_halves(const struct exchange *x, float *range, float div
     return rc;
 }
 
+/* In the library's own order: fewer bytes, and other bits for another number of ranks. */
+static int sum_in_any_order(const struct exchange *x)
+{
+    float *sum = add_nodes(x);
+    const struct comm_call call = {.operation = COMM_ALL_REDUCE,
+                                   .type = COMM_FP32,
+                                   .reduction = COMM_SUM,
+                                   .count = x->op->attributes.flat_count,
+                                   .send = sum,
+                                   .receive = sum,
+                                   .queue = x->backend,
+                                   .any_order = true};
+
+    return comm_run(x->comm, &call, deadline_of(x), x->err);
+}
+
 static int run_gradients(const struct exchange *x)
 {
     if (x->op->kind == OP_TREE_SUM)
-        return sum_in_tree(x);
+        return x->on_device && x->c->any_order ? sum_in_any_order(x) : sum_in_tree(x);
     if (x->op->attributes.wire == OP_WIRE_FP16)
         return run_range_in_halves(x, add_nodes(x), (float)x->c->averaged);
     return run_range(x, add_nodes(x));
 }
 
 /* Each rank's own part: all to all of them, or reduced to each in turn. */
-static int run_owned(const struct exchange *x, float *host)
+static int run_owned(const struct exchange *x, float *seen)
 {
     int rc = 0;
 
@@ -302,12 +348,14 @@ static int run_owned(const struct exchange *x, float *host)
         struct comm_call call = {.operation = COMM_BROADCAST,
                                  .type = COMM_FP32,
                                  .reduction = reduction_of(x->op),
-                                 .root = place};
+                                 .root = place,
+                                 .queue = queue_of(x),
+                                 .any_order = x->c->any_order};
         int64_t first;
         float *part;
 
         x->c->owned(x->c->context, x->op, place, &first, &call.count);
-        part = host + (first - first_of(x));
+        part = seen + (first - first_of(x));
         call.receive = part;
         if (x->op->kind == OP_REDUCE_SCATTER) {
             call.operation = COMM_REDUCE;
@@ -323,15 +371,15 @@ static int run_range(const struct exchange *x, float *range)
 {
     bool is_by_owner = x->op->kind == OP_ALL_GATHER || x->op->kind == OP_REDUCE_SCATTER;
     size_t bytes = (size_t)x->op->attributes.flat_count * sizeof(float);
-    float *host;
+    float *seen;
     int rc;
 
     if (x->op->attributes.wire == OP_WIRE_FP16 && !is_by_owner)
         return run_range_in_halves(x, range, 1.0f);
-    host = backend_map(x->backend, range, bytes, BACKEND_CHANGE);
-    rc = is_by_owner ? run_owned(x, host)
-                     : communicate(x, host, host, x->op->attributes.flat_count, COMM_FP32);
-    backend_unmap(x->backend, range, bytes, BACKEND_CHANGE, host);
+    seen = view(x, range, bytes, BACKEND_CHANGE);
+    rc = is_by_owner ? run_owned(x, seen)
+                     : communicate(x, seen, seen, x->op->attributes.flat_count, COMM_FP32);
+    end_view(x, range, bytes, BACKEND_CHANGE, seen);
     return rc;
 }
 
@@ -344,6 +392,15 @@ static int gather_messages(const struct exchange *x)
         return 0;
     return comm_all_gather(x->comm, m->all + m->rank * m->words, (size_t)m->words * sizeof(*m->all),
                            m->all, deadline_of(x), x->err);
+}
+
+/* Halves and messages of dgc lie in the host's memory; so does a broadcast that is also a copy. */
+static bool can_use_device(const struct exchange *x)
+{
+    bool is_halves = x->op->attributes.wire == OP_WIRE_FP16;
+    bool is_copy = x->op->kind == OP_BROADCAST && x->op->attributes.space == OP_SPACE_NONE;
+
+    return comm_has_device(x->comm) && !is_halves && !is_copy && x->op->kind != OP_DGC_GATHER;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -374,6 +431,7 @@ int communication_run(const struct communication *c, struct backend *backend,
         run_alone(&x, in, out);
         return 0;
     }
+    x.on_device = can_use_device(&x);
     if (op->kind == OP_DGC_GATHER)
         rc = gather_messages(&x);
     else if (is_sum)

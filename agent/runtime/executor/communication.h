@@ -31,6 +31,7 @@ struct communication {
     struct hierarchy hierarchy;              /* of sums over OP_GROUP_REPLICAS; block NULL: none */
     void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
+    bool any_order; /* reductions may add in an order of the device's library */
 
     double (*deadline_ms)(void *context); /* for an operation that starts now */
     void *context;

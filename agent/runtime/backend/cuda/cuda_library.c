@@ -14,9 +14,11 @@
 
 typedef const char *(*version_fn)(void);
 typedef int (*backend_fn)(struct backend **out, struct fleet_error *err);
+typedef int (*collectives_fn)(const struct comm_device_library **out, struct fleet_error *err);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static backend_fn opened; /* NULL: the library is not open yet */
+static collectives_fn opened_collectives;
 
 /* The folder of the program that runs; "." if the system does not say. */
 static void find_folder(char folder[PATH_MAX])
@@ -53,7 +55,7 @@ static int open_library(struct fleet_error *err)
 {
     const char *named = getenv(CUDA_LIBRARY_ENV);
     char folder[PATH_MAX], path[PATH_MAX + sizeof("/" CUDA_LIBRARY_NAME)];
-    void *library, *version, *backend;
+    void *library, *version, *backend, *collectives;
     int rc;
 
     find_folder(folder);
@@ -63,7 +65,9 @@ static int open_library(struct fleet_error *err)
         return rc;
     version = symbol(library, "fleet_cuda_version");
     backend = symbol(library, "fleet_cuda_backend");
-    if (!version || !backend || strcmp((*(version_fn *)&version)(), FLEET_VERSION) != 0) {
+    collectives = symbol(library, "fleet_cuda_collectives");
+    if (!version || !backend || !collectives ||
+        strcmp((*(version_fn *)&version)(), FLEET_VERSION) != 0) {
         (void)dlclose(library);
         return fleet_error(err, -EPROTO,
                            "FLEET_BACKEND=cuda: %s is not of FleetJob " FLEET_VERSION
@@ -71,10 +75,11 @@ static int open_library(struct fleet_error *err)
                            named && named[0] ? named : path);
     }
     opened = *(backend_fn *)&backend;
+    opened_collectives = *(collectives_fn *)&collectives;
     return 0;
 }
 
-int cuda_library_backend(struct backend **out, struct fleet_error *err)
+static int open_once(struct fleet_error *err)
 {
     int rc = 0;
 
@@ -82,5 +87,19 @@ int cuda_library_backend(struct backend **out, struct fleet_error *err)
     if (!opened)
         rc = open_library(err);
     pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int cuda_library_backend(struct backend **out, struct fleet_error *err)
+{
+    int rc = open_once(err);
+
     return rc < 0 ? rc : opened(out, err);
+}
+
+int cuda_library_collectives(const struct comm_device_library **out, struct fleet_error *err)
+{
+    int rc = open_once(err);
+
+    return rc < 0 ? rc : opened_collectives(out, err);
 }

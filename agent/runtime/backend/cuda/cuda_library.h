@@ -10,6 +10,7 @@
  */
 
 struct backend;
+struct comm_device_library;
 struct fleet_error;
 
 #define CUDA_LIBRARY_ENV  "FLEET_CUDA_LIBRARY"
@@ -24,5 +25,8 @@ struct fleet_error;
  * -EIO, -ENOMEM: the device does not start.
  */
 int cuda_library_backend(struct backend **out, struct fleet_error *err);
+
+/* NCCL (cuda/comm_nccl.h). Errors as above; -ENOENT: there is no NCCL, -EPROTO: it is too old. */
+int cuda_library_collectives(const struct comm_device_library **out, struct fleet_error *err);
 
 #endif

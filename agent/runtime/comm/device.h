@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_COMM_DEVICE_H
+#define AGENT_RUNTIME_COMM_DEVICE_H
+
+/*
+ * Collectives over the memory of devices: what a library such as NCCL gives to a communicator
+ * (cuda/comm_nccl.h), and how a communicator takes it.
+ *
+ * The library moves bytes between devices and adds them there. Its operations run in rounds that
+ * device.c makes. Beside them the ranks exchange two small messages over the connections of the
+ * communicator: one that says what the rank starts, and one that says that its part has ended. So
+ * all rules of comm.h hold: ranks that disagree are named, and so is a rank that is lost; the
+ * library alone would wait for it for ever.
+ *
+ * No slot waits. A slot that starts something fails with -EBUSY if the last round has not begun yet
+ * (test() returns 0).
+ *
+ * Only abort() may be called by another thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/runtime/comm/comm.h"
+
+struct backend;
+struct comm_device; /* a communicator of the library */
+struct fleet_error;
+
+#define COMM_DEVICE_ID_SIZE  128
+#define COMM_DEVICE_NO_COLOR (-1)
+
+/* Names a communicator that is made: one rank makes it, all ranks get it. */
+struct comm_device_id {
+    uint8_t bytes[COMM_DEVICE_ID_SIZE];
+};
+
+/* A part of a round: bytes to or from another rank, or a copy to itself. */
+struct comm_device_part {
+    int peer;
+    bool is_receive;
+    void *data; /* device memory */
+    size_t bytes;
+};
+
+/* As comm_fold() (engine.h): to[i] = the reduction of element i of all inputs, in their order.
+ * Input r is at `inputs` + r · stride, but input `own` is at `own_input`, which may be `to`. */
+struct comm_device_fold {
+    enum comm_type type;
+    enum comm_reduction reduction;
+    const void *inputs, *own_input;
+    size_t stride; /* bytes */
+    int own, input_count;
+    int64_t count;
+    void *to;
+};
+
+/* to[i] = the sum of nodes[…][i] in the order of the walk: a number takes a node, -1 adds the last
+ * two. `to` may be a node. */
+struct comm_device_walk {
+    const float *const *nodes;
+    const int *walk;
+    int node_count, walk_count;
+    float *to;
+    int64_t count;
+};
+
+enum comm_device_stage {
+    COMM_DEVICE_BEGUN, /* the round is in the queue: another one may be put behind it */
+    COMM_DEVICE_ENDED, /* all that was put has run */
+};
+
+struct comm_device_library {
+    const char *name; /* "nccl" */
+
+    int (*make_id)(struct comm_device_id *out, struct fleet_error *err);
+
+    /* Begin to make a communicator over `world` ranks; it is ready once test() returns 1. Errors
+     * here and below: -ECONNRESET: a rank, or a connection to it, is lost. -EIO: anything else. */
+    int (*open)(const struct comm_device_id *id, int rank, int world, struct comm_device **out,
+                struct fleet_error *err);
+
+    /* Begin to make one over the ranks of `parent` with this color, ordered by `key`. All ranks of
+     * `parent` call it. COMM_DEVICE_NO_COLOR: *out is NULL. */
+    int (*split)(struct comm_device *parent, int color, int key, struct comm_device **out,
+                 struct fleet_error *err);
+
+    /* 1: the stage is reached. 0: not yet. */
+    int (*test)(struct comm_device *device, enum comm_device_stage stage, struct fleet_error *err);
+
+    /* Device memory for operations, at least `bytes`, kept until the next call. NULL, *err. */
+    void *(*scratch)(struct comm_device *device, size_t bytes, struct fleet_error *err);
+
+    /* ---- into a queue of the device: `queue` is the handle whose queue it is ---- */
+
+    int (*exchange)(struct comm_device *device, struct backend *queue,
+                    const struct comm_device_part *parts, int count, struct fleet_error *err);
+    int (*copy)(struct comm_device *device, struct backend *queue, void *to, const void *from,
+                size_t bytes, struct fleet_error *err);
+
+    int (*fold)(struct comm_device *device, struct backend *queue,
+                const struct comm_device_fold *fold, struct fleet_error *err);
+    int (*walk)(struct comm_device *device, struct backend *queue,
+                const struct comm_device_walk *walk, struct fleet_error *err);
+
+    /* The library's own algorithm for a whole call, which adds in an order of its own. -ENOTSUP: it
+     * has none; then the rounds of device.c run. */
+    int (*collective)(struct comm_device *device, struct backend *queue,
+                      const struct comm_call *call, struct fleet_error *err);
+
+    /* What is in the queue ends soon, with or without a result. Does not wait. */
+    void (*abort)(struct comm_device *device);
+
+    /* Free it; ends what is at work. NULL is fine. Never waits for another rank. */
+    void (*free)(struct comm_device *device);
+};
+
+/*
+ * Give `comm` a communicator of `library`, made from `id`; calls with a queue (comm_call.queue) use
+ * it. All ranks call it. The first operation has run when it returns, since it is slower than those
+ * after it. A group of `comm` gets a communicator of its own. A failure ends the world; errors are
+ * those of the library and of comm.h.
+ */
+int comm_use_device(struct comm *comm, const struct comm_device_library *library,
+                    const struct comm_device_id *id, struct backend *queue, double deadline_ms,
+                    struct fleet_error *err);
+
+/* Can calls of this communicator have a queue? */
+bool comm_has_device(const struct comm *comm);
+
+#endif

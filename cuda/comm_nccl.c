@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cuda/comm_nccl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/comm/device.h"
+#include "cuda/backend_cuda.h"
+#include "cuda/device.h"
+#include "cuda/nccl_library.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+
+struct comm_device {
+    ncclComm_t comm; /* NULL once it is aborted */
+    struct cuda_device *device;
+    cudaStream_t stream; /* of the last work; NULL: there was none */
+    cudaEvent_t done;
+    bool is_recorded; /* `done` is behind all work */
+    void *scratch;
+    size_t scratch_bytes;
+};
+
+static const struct nccl_library *nccl; /* set once, by the first fleet_cuda_collectives() */
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* A rank that is gone, or a connection to it: a new communicator may do, and the state is kept. */
+static bool is_of_others(ncclResult_t result)
+{
+    return result == ncclRemoteError || result == ncclSystemError;
+}
+
+static int fail(const struct comm_device *d, ncclResult_t result, const char *what,
+                struct fleet_error *err)
+{
+    const char *more = d && d->comm ? nccl->ncclGetLastError(d->comm) : NULL;
+
+    return fleet_error(err, is_of_others(result) ? -ECONNRESET : -EIO, "NCCL: %s: %s%s%s", what,
+                       nccl->ncclGetErrorString(result), more && more[0] ? ": " : "",
+                       more ? more : "");
+}
+
+static bool is_fine(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+static int ended(struct fleet_error *err)
+{
+    return fleet_error(err, -ECANCELED, "NCCL: the communicator was aborted");
+}
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+static ncclConfig_t config(void)
+{
+    return (ncclConfig_t){.size = sizeof(ncclConfig_t),
+                          .magic = NCCL_API_MAGIC,
+                          .version = NCCL_CONFIG_VERSION,
+                          .blocking = 0,
+                          .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+                          .minCTAs = NCCL_CONFIG_UNDEF_INT,
+                          .maxCTAs = NCCL_CONFIG_UNDEF_INT,
+                          .splitShare = NCCL_CONFIG_UNDEF_INT};
+}
+
+static int make_id(struct comm_device_id *out, struct fleet_error *err)
+{
+    ncclUniqueId id;
+    ncclResult_t result = nccl->ncclGetUniqueId(&id);
+
+    if (result != ncclSuccess)
+        return fail(NULL, result, "make a unique id", err);
+    memcpy(out->bytes, id.internal, sizeof(out->bytes));
+    return 0;
+}
+
+static int device_new(struct comm_device **out, struct fleet_error *err)
+{
+    struct comm_device *d = calloc(1, sizeof(*d));
+    cudaError_t status;
+    int rc;
+
+    fleet_assert(d != NULL);
+    rc = device_open(&d->device, err);
+    if (rc < 0) {
+        free(d);
+        return rc;
+    }
+    status = cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming);
+    if (status != cudaSuccess) {
+        rc = device_fail(d->device, status, "make an event", err);
+        device_close(d->device);
+        free(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+static void nccl_abort(struct comm_device *d)
+{
+    if (d->comm)
+        (void)nccl->ncclCommAbort(d->comm);
+    d->comm = NULL;
+}
+
+static void nccl_free(struct comm_device *d)
+{
+    if (!d)
+        return;
+    nccl_abort(d);
+    (void)cudaEventDestroy(d->done);
+    (void)cudaFree(d->scratch);
+    device_close(d->device);
+    free(d);
+}
+
+static int nccl_open(const struct comm_device_id *id, int rank, int world, struct comm_device **out,
+                     struct fleet_error *err)
+{
+    ncclConfig_t non_blocking = config();
+    ncclUniqueId unique;
+    ncclResult_t result;
+    int rc = device_new(out, err);
+
+    if (rc < 0)
+        return rc;
+    memcpy(unique.internal, id->bytes, sizeof(unique.internal));
+    result = nccl->ncclCommInitRankConfig(&(*out)->comm, world, unique, rank, &non_blocking);
+    if (is_fine(result))
+        return 0;
+    rc = fail(*out, result, "make a communicator", err);
+    nccl_free(*out);
+    *out = NULL;
+    return rc;
+}
+
+static int nccl_split(struct comm_device *parent, int color, int key, struct comm_device **out,
+                      struct fleet_error *err)
+{
+    bool is_in = color != COMM_DEVICE_NO_COLOR;
+    ncclConfig_t non_blocking = config();
+    ncclComm_t unused = NULL;
+    ncclResult_t result;
+    int rc = 0;
+
+    *out = NULL;
+    if (!parent->comm)
+        return ended(err);
+    if (is_in && (rc = device_new(out, err)) < 0)
+        return rc;
+    result = nccl->ncclCommSplit(parent->comm, is_in ? color : NCCL_SPLIT_NOCOLOR, key,
+                                 is_in ? &(*out)->comm : &unused, &non_blocking);
+    if (is_fine(result))
+        return 0;
+    rc = fail(parent, result, "split a communicator", err);
+    nccl_free(*out);
+    *out = NULL;
+    return rc;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+/* 1: all calls so far have put their work into their streams. */
+static int has_begun(struct comm_device *d, struct fleet_error *err)
+{
+    ncclResult_t state = ncclInProgress, result;
+
+    if (!d->comm)
+        return ended(err);
+    result = nccl->ncclCommGetAsyncError(d->comm, &state);
+    if (result != ncclSuccess)
+        return fail(d, result, "look at a communicator", err);
+    if (!is_fine(state))
+        return fail(d, state, "a communicator", err);
+    return state == ncclSuccess;
+}
+
+static int has_ended(struct comm_device *d, struct fleet_error *err)
+{
+    cudaError_t status = cudaSuccess;
+
+    if (!d->stream)
+        return 1;
+    if (!d->is_recorded)
+        status = cudaEventRecord(d->done, d->stream);
+    d->is_recorded = status == cudaSuccess;
+    if (status == cudaSuccess)
+        status = cudaEventQuery(d->done);
+    if (status == cudaErrorNotReady)
+        return 0;
+    return status == cudaSuccess ? 1 : device_fail(d->device, status, "look at an event", err);
+}
+
+static int nccl_test(struct comm_device *d, enum comm_device_stage stage, struct fleet_error *err)
+{
+    int rc = has_begun(d, err);
+
+    return rc <= 0 || stage == COMM_DEVICE_BEGUN ? rc : has_ended(d, err);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void *nccl_scratch(struct comm_device *d, size_t bytes, struct fleet_error *err)
+{
+    void *memory;
+
+    if (bytes <= d->scratch_bytes)
+        return d->scratch;
+    (void)cudaFree(d->scratch); /* waits for what still uses it */
+    d->scratch = NULL;
+    d->scratch_bytes = 0;
+    if (device_allocate(d->device, d->device->streams[DEVICE_QUEUES - 1], bytes, &memory, err) < 0)
+        return NULL;
+    if (cudaStreamSynchronize(d->device->streams[DEVICE_QUEUES - 1]) != cudaSuccess) {
+        (void)cudaFree(memory);
+        (void)fleet_error(err, -EIO, "NCCL: wait for new memory");
+        return NULL;
+    }
+    d->scratch = memory;
+    d->scratch_bytes = bytes;
+    return memory;
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* Work of `d` goes into the stream of `queue` from now on. */
+static cudaStream_t use(struct comm_device *d, struct backend *queue)
+{
+    d->stream = cuda_backend_stream(queue);
+    d->is_recorded = false;
+    return d->stream;
+}
+
+static int check(struct comm_device *d, cudaError_t status, const char *what,
+                 struct fleet_error *err)
+{
+    return status == cudaSuccess ? 0 : device_fail(d->device, status, what, err);
+}
+
+static int nccl_exchange(struct comm_device *d, struct backend *queue,
+                         const struct comm_device_part *parts, int count, struct fleet_error *err)
+{
+    cudaStream_t stream = use(d, queue);
+    ncclResult_t result, closed;
+
+    if (!d->comm)
+        return ended(err);
+    result = nccl->ncclGroupStart();
+    for (int i = 0; i < count && is_fine(result); i++) {
+        const struct comm_device_part *p = &parts[i];
+        result = p->is_receive
+                     ? nccl->ncclRecv(p->data, p->bytes, ncclUint8, p->peer, d->comm, stream)
+                     : nccl->ncclSend(p->data, p->bytes, ncclUint8, p->peer, d->comm, stream);
+    }
+    closed = nccl->ncclGroupEnd(); /* a group that is open would swallow all later calls */
+    if (is_fine(result))
+        result = closed;
+    return is_fine(result) ? 0 : fail(d, result, "send and receive", err);
+}
+
+static int nccl_copy(struct comm_device *d, struct backend *queue, void *to, const void *from,
+                     size_t bytes, struct fleet_error *err)
+{
+    return check(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, use(d, queue)),
+                 "copy", err);
+}
+
+static int nccl_fold(struct comm_device *d, struct backend *queue,
+                     const struct comm_device_fold *fold, struct fleet_error *err)
+{
+    const struct fleet_cuda_fold f = {.type = (int)fold->type,
+                                      .reduction = (int)fold->reduction,
+                                      .inputs = fold->inputs,
+                                      .own_input = fold->own_input,
+                                      .stride = fold->stride,
+                                      .own = fold->own,
+                                      .input_count = fold->input_count,
+                                      .count = fold->count,
+                                      .to = fold->to};
+
+    return check(d, fleet_cuda_fold(use(d, queue), &f), "add the parts of the ranks", err);
+}
+
+static int nccl_walk(struct comm_device *d, struct backend *queue,
+                     const struct comm_device_walk *walk, struct fleet_error *err)
+{
+    struct fleet_cuda_tree_sum t = {
+        .walk_count = walk->walk_count, .to = walk->to, .count = walk->count};
+
+    if (walk->node_count > FLEET_CUDA_TREE_NODES)
+        return fleet_error(err, -ENOTSUP, "the ranks have %d partial sums, a GPU adds at most %d",
+                           walk->node_count, FLEET_CUDA_TREE_NODES);
+    memcpy(t.nodes, walk->nodes, (size_t)walk->node_count * sizeof(*t.nodes));
+    for (int w = 0; w < walk->walk_count; w++)
+        t.walk[w] = (int16_t)walk->walk[w];
+    return check(d, fleet_cuda_tree_sum(use(d, queue), &t), "add partial sums", err);
+}
+
+/* ---- NCCL's own algorithms ------------------------------------------------------------------- */
+
+static bool type_of(enum comm_type type, ncclDataType_t *out)
+{
+    static const ncclDataType_t types[COMM_TYPES] = {
+        [COMM_UINT8] = ncclUint8,  [COMM_INT8] = ncclInt8,    [COMM_INT32] = ncclInt32,
+        [COMM_INT64] = ncclInt64,  [COMM_FP16] = ncclFloat16, [COMM_BF16] = ncclBfloat16,
+        [COMM_FP32] = ncclFloat32, [COMM_FP64] = ncclFloat64, [COMM_BOOL] = ncclUint8};
+
+    *out = types[type];
+    return type < COMM_COMPLEX64;
+}
+
+static int nccl_collective(struct comm_device *d, struct backend *queue,
+                           const struct comm_call *call, struct fleet_error *err)
+{
+    static const ncclRedOp_t reductions[COMM_REDUCTIONS] = {[COMM_SUM] = ncclSum,
+                                                            [COMM_MAX] = ncclMax,
+                                                            [COMM_MIN] = ncclMin,
+                                                            [COMM_PROD] = ncclProd,
+                                                            [COMM_AVG] = ncclAvg};
+    cudaStream_t stream;
+    ncclDataType_t type;
+    size_t count = (size_t)call->count;
+    ncclResult_t result;
+
+    if (!d->comm)
+        return ended(err);
+    if (!type_of(call->type, &type))
+        return -ENOTSUP;
+    stream = use(d, queue);
+    if (call->operation == COMM_ALL_REDUCE)
+        result = nccl->ncclAllReduce(call->send, call->receive, count, type,
+                                     reductions[call->reduction], d->comm, stream);
+    else if (call->operation == COMM_REDUCE_SCATTER)
+        result = nccl->ncclReduceScatter(call->send, call->receive, count, type,
+                                         reductions[call->reduction], d->comm, stream);
+    else if (call->operation == COMM_ALL_GATHER)
+        result = nccl->ncclAllGather(call->send, call->receive, count, type, d->comm, stream);
+    else
+        result = nccl->ncclBroadcast(call->receive, call->receive, count, type, call->root, d->comm,
+                                     stream);
+    return is_fine(result) ? 0 : fail(d, result, "start a collective", err);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static const struct comm_device_library library = {
+    .name = "nccl",
+    .make_id = make_id,
+    .open = nccl_open,
+    .split = nccl_split,
+    .test = nccl_test,
+    .scratch = nccl_scratch,
+    .exchange = nccl_exchange,
+    .copy = nccl_copy,
+    .fold = nccl_fold,
+    .walk = nccl_walk,
+    .collective = nccl_collective,
+    .abort = nccl_abort,
+    .free = nccl_free,
+};
+
+int fleet_cuda_collectives(const struct comm_device_library **out, struct fleet_error *err)
+{
+    int rc = nccl_library_open(&nccl, err);
+
+    if (rc == 0)
+        *out = &library;
+    return rc;
+}

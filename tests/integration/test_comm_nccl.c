@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Communicators over the fake NCCL (tests/nccl_fake) whose calls fail or never return: the n-th
+ * call of one rank, for all n. No other rank waits for ever, no result is wrong, and nothing is
+ * left behind. The conformance suite and the suite of lost ranks have the rest.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/integration/comm_processes.h"
+
+#define WORLD    2
+#define VICTIM   1
+#define COUNT    37
+#define LEAVES   3
+#define HUNG_MS  400 /* a deadline that passes: any will do */
+#define SYSTEM   2   /* ncclSystemError: of a connection */
+#define INTERNAL 3   /* ncclInternalError */
+
+static const struct comm_way *const way = &comm_ways[4];
+static char folder[] = "/tmp/fleet-nccl-XXXXXX", reached[64];
+
+struct fault {
+    const char *variable;
+    char value[128];
+    double deadline_ms; /* of each operation; 0: patience */
+};
+
+static double deadline_of(const struct fault *fault)
+{
+    return fault->deadline_ms > 0 ? fleet_monotonic_ms() + fault->deadline_ms : comm_patience();
+}
+
+/* A sum in the order of ranks, one in NCCL's, and one of the tree, of `memory`. */
+static int run_sums(struct comm *comm, const struct fault *fault, float *memory, float *host,
+                    struct fleet_error *err)
+{
+    const struct backend_vtable *v = comm_queue->vtable;
+    float *slots[] = {memory, memory + COUNT};
+    struct comm_call call = {.operation = COMM_ALL_REDUCE,
+                             .type = COMM_FP32,
+                             .count = COUNT,
+                             .send = memory,
+                             .receive = memory,
+                             .leaves = LEAVES,
+                             .slots = slots,
+                             .queue = comm_queue};
+    int rc = 0;
+
+    for (int i = 0; i < 2 * COUNT; i++)
+        host[i] = (float)(comm->rank + 1);
+    v->copy_in(comm_queue, memory, host, 2 * COUNT * sizeof(*host));
+    rc = comm_run(comm, &call, deadline_of(fault), err); /* 1 + 2 = 3 */
+    call.any_order = true;
+    if (rc == 0)
+        rc = comm_run(comm, &call, deadline_of(fault), err); /* 3 + 3 = 6 */
+    call.operation = COMM_TREE_SUM;
+    if (rc == 0)
+        rc =
+            comm_run(comm, &call, deadline_of(fault), err); /* leaves 0 and 1 of rank 0: one node */
+    if (rc < 0)
+        return rc;
+    v->copy_out(comm_queue, host, memory, COUNT * sizeof(*host));
+    for (int i = 0; i < COUNT; i++)
+        if (host[i] != 12)
+            return fleet_error(err, -EBADMSG, "element %d is %g", i, (double)host[i]);
+    return 0;
+}
+
+static int open_group(struct comm *comm, const struct fault *fault, struct fleet_error *err)
+{
+    const int both[] = {1, 0};
+    struct comm *group = NULL;
+    int rc = comm_group(comm, both, WORLD, deadline_of(fault), &group, err);
+
+    if (rc == 0 && (group->rank == comm->rank || !comm_has_device(group)))
+        rc = fleet_error(err, -EBADMSG, "the group is not the one that was asked for");
+    if (rc == 0)
+        comm_free(group);
+    return rc;
+}
+
+static int run_with_fault(struct comm *comm, const void *argument, struct fleet_error *err)
+{
+    const struct fault *fault = argument;
+    float host[2 * COUNT], *memory;
+    int rc;
+
+    if (comm->rank == VICTIM && fault->variable)
+        (void)setenv(fault->variable, fault->value, 1);
+    if ((rc = comm_open_device(comm, deadline_of(fault), err)) < 0)
+        return rc;
+    memory = comm_queue->vtable->allocate(comm_queue, sizeof(host), err);
+    if (!memory)
+        return -ENOMEM;
+    rc = run_sums(comm, fault, memory, host, err);
+    if (rc == 0)
+        rc = open_group(comm, fault, err);
+    comm_queue->vtable->deallocate(comm_queue, memory);
+    return rc;
+}
+
+static void run(const struct fault *fault, int victim, struct comm_outcome out[COMM_PROCESSES_MAX])
+{
+    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false};
+
+    (void)setenv("FAKE_NCCL_FOLDER", folder, 1);
+    comm_processes_run(WORLD, &host, run_with_fault, fault, victim, out);
+}
+
+static void test_comm_nccl__sums_and_groups(void **state)
+{
+    struct comm_outcome out[COMM_PROCESSES_MAX];
+    const struct fault none = {0};
+
+    (void)state;
+    run(&none, -1, out);
+    for (int r = 0; r < WORLD; r++)
+        if (!out[r].has_ended || out[r].rc != 0)
+            fail_msg("rank %d: %d %s", r, out[r].rc, out[r].text);
+}
+
+static bool is_error_of_a_fault(int rc)
+{
+    return rc == -ECONNRESET || rc == -EIO || rc == -ETIMEDOUT || rc == -ECANCELED ||
+           rc == -ECONNABORTED;
+}
+
+static void expect_end(const struct comm_outcome *out, int rank, long n)
+{
+    if (!out->has_ended || (out->rc != 0 && (!is_error_of_a_fault(out->rc) || !out->text[0])))
+        fail_msg("call %ld: rank %d %s with %d \"%s\"", n, rank,
+                 out->has_ended ? "ended" : "did not end", out->rc, out->text);
+}
+
+/* Returns the number of calls. */
+static long fail_each(int code)
+{
+    struct comm_outcome out[COMM_PROCESSES_MAX];
+    long failures = 0, n = 1;
+
+    for (;; n++) {
+        struct fault fault = {.variable = "FAKE_NCCL_FAIL"};
+        (void)snprintf(fault.value, sizeof(fault.value), "%ld:%d:%s", n, code, reached);
+        (void)unlink(reached);
+        run(&fault, -1, out);
+        if (access(reached, F_OK) != 0)
+            break;
+        for (int r = 0; r < WORLD; r++)
+            expect_end(&out[r], r, n);
+        failures += out[VICTIM].rc != 0;
+    }
+    assert_int_equal(out[VICTIM].rc, 0);
+    assert_true(failures > n / 2); /* aborting may fail without consequences */
+    return n;
+}
+
+static void test_comm_nccl__each_call_that_fails_is_one_clear_error(void **state)
+{
+    (void)state;
+    assert_true(fail_each(SYSTEM) > 20);
+    (void)fail_each(INTERNAL);
+}
+
+/* An agent ends a trainer that does not leave its generation. */
+static void test_comm_nccl__nobody_waits_for_a_rank_whose_call_hangs(void **state)
+{
+    struct comm_outcome out[COMM_PROCESSES_MAX];
+
+    (void)state;
+    for (long n = 1;; n++) {
+        struct fault fault = {.variable = "FAKE_NCCL_HANG", .deadline_ms = HUNG_MS};
+        (void)snprintf(fault.value, sizeof(fault.value), "%ld:%s", n, reached);
+        (void)unlink(reached);
+        run(&fault, VICTIM, out);
+        expect_end(&out[0], 0, n);
+        if (access(reached, F_OK) != 0)
+            break;
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (!comm_has_way(way) || !mkdtemp(folder))
+        return comm_has_way(way) ? -1 : 0;
+    (void)snprintf(reached, sizeof(reached), "%s/reached", folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+
+    (void)state;
+    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_comm_nccl__sums_and_groups),
+        cmocka_unit_test(test_comm_nccl__each_call_that_fails_is_one_clear_error),
+        cmocka_unit_test(test_comm_nccl__nobody_waits_for_a_rank_whose_call_hangs),
+    };
+
+    if (!comm_has_way(way))
+        return 0;
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
