@@ -92,7 +92,7 @@ static const char *deterministic(const struct fleetjob_spec *spec, const struct 
 {
     (void)s;
     return spec->has_training && !spec->training.deterministic
-               ? "the built-in runtime sums in one fixed order, so results are always deterministic"
+               ? "on CPUs sums have one fixed order; only those of NCCL on GPUs may have another"
                : NULL;
 }
 

@@ -36,8 +36,8 @@ static const struct {
     const char *warning;  /* "" = none */
 } jobs[] = {
     {"", ADAMW ", deterministic: false",
-     "spec.training.deterministic: has no effect: the built-in runtime sums in one fixed order, so "
-     "results are always deterministic\n"},
+     "spec.training.deterministic: has no effect: on CPUs sums have one fixed order; only those of "
+     "NCCL on GPUs may have another\n"},
     {"", ADAMW ", deterministic: true", ""},
     {"strategyOptions: {adacommFormula: paper}", ADAMW,
      "spec.strategyOptions.adacommFormula: has no effect: adaptive_localsgd is off\n"},
