@@ -109,7 +109,7 @@ static void upper_tree_init(struct upper_tree *tree, int64_t leaves, int world, 
 
 size_t upper_tree_bytes(int64_t leaves, int world)
 {
-    int node_max, nodes = count_nodes(leaves, world, NULL, &node_max);
+    int node_max, nodes = count_nodes(leaves, world, 1, NULL, &node_max);
 
     return ((size_t)world + 1 + 2 * (size_t)nodes) * sizeof(int);
 }
@@ -117,7 +117,7 @@ size_t upper_tree_bytes(int64_t leaves, int world)
 void upper_tree_build(struct upper_tree *tree, int64_t leaves, int world, void *memory)
 {
     tree->first_node = memory;
-    upper_tree_init(tree, leaves, world);
+    upper_tree_init(tree, leaves, world, 1);
 }
 
 static int nodes_of(const struct upper_tree *tree, int rank)
