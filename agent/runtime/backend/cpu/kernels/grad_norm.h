@@ -178,7 +178,7 @@ static void norms_from_doubles(const double *squares, int64_t count, float *norm
 
     for (int64_t i = 0; i < count; i++) {
         norms[i] = (float)squares[i];
-        total += squares[i];
+        total += (double)norms[i]; /* rounded, as in grad_norm */
     }
     norms[count] = (float)sqrt(total);
 }
