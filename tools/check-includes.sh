@@ -21,6 +21,7 @@ libfleet/api:         libfleet/api libfleet/strategy libfleet/autoparallel libfl
 libfleet/api:         libfleet/plan
 libfleet/api:         libfleet/kube/meta libfleet/base
 libfleet/rendezvous:  libfleet/rendezvous libfleet/base
+libfleet/rendezvous:  libfleet/strategy/cells libfleet/strategy/topology
 libfleet/tensorboard: libfleet/tensorboard libfleet/base
 controller/machinery: controller/machinery libfleet/kube libfleet/base
 controller/fleetjob:  controller/fleetjob controller/machinery libfleet

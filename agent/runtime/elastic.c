@@ -4,9 +4,10 @@
  * Joining a generation: connect, agree, catch up, feed the newcomers.
  *
  *   assign ─▶ prepare ─▶ connect ─▶ agree ─┬─ a rank holds a state: catch up by one held gradient
- *                                          │  or receive the state from the lowest rank that has it
- *                                          └─ none does: rank 0 reads the checkpoint or starts
- *                                             from step 0, then as above
+ *                                          │  or receive the state from the lowest rank of the own
+ *                                          │  cell that has it
+ *                                          └─ none does: the first rank of each cell reads the
+ *                                             checkpoint or starts from step 0, then as above
  *
  * Survivors need nothing from each other: a rank that has committed update c has seen every vote
  * for c, so every other survivor holds c's complete gradient (trainer.h (2)) and is at c - 1
@@ -85,15 +86,29 @@ static void use_memory(struct trainer *trainer)
     evaluate_reserve(trainer);
 }
 
-/* Plan with the number of ranks that there are; the executor points into the plan. */
-static int use_world(struct trainer *trainer, int world, struct fleet_error *err)
+static bool is_planned(const struct trainer *trainer, int world, int rank)
 {
-    if (trainer->device.executor && trainer->job.plan.world == world)
-        return 0;
-    executor_free(trainer->device.executor);
-    trainer->device.executor = NULL;
-    if (placement_plan(trainer, world, err) < 0 || trainer_follow_plan(trainer, err) < 0)
-        return err->code;
+    const struct plan *plan = &trainer->job.plan;
+
+    return trainer->device.executor && plan->world == world &&
+           plan->cell == cells_place(&plan->topology, rank).cell;
+}
+
+/* Plan our cell with the number of ranks that there are; the executor points into the plan. */
+static int use_world(struct trainer *trainer, int world, int rank, struct fleet_error *err)
+{
+    const struct topology *grid = &trainer->job.plan.topology;
+
+    if (!is_planned(trainer, world, rank)) {
+        executor_free(trainer->device.executor);
+        trainer->device.executor = NULL;
+        if (placement_plan(trainer, world, rank, err) < 0 || trainer_follow_plan(trainer, err) < 0)
+            return err->code;
+    }
+    trainer->generation.rank = rank;
+    trainer->generation.world = world;
+    trainer->generation.place = cells_place(grid, rank);
+    trainer->generation.replicas = cells_replicas(grid);
     return 0;
 }
 
@@ -101,11 +116,9 @@ static int use_world(struct trainer *trainer, int world, struct fleet_error *err
 static int prepare(struct trainer *trainer, const struct link_message *assign,
                    struct fleet_error *err)
 {
-    int rc = use_world(trainer, assign->assign.world, err);
+    int rc = use_world(trainer, assign->assign.world, assign->assign.rank, err);
 
     trainer->generation.id = assign->generation;
-    trainer->generation.rank = assign->assign.rank;
-    trainer->generation.world = assign->assign.world;
     if (rc < 0 || (rc = reshard_undivided(trainer, err)) < 0 ||
         (rc = use_level(trainer, assign->assign.level, err)) < 0)
         return rc;
@@ -120,12 +133,12 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     leaf_range_release(&trainer->generation.range);
     (exchange_divides(trainer) ? leaf_range_init_in_turn : leaf_range_init)(
         &trainer->generation.range, trainer->job.merge * trainer->job.micro_batches,
-        trainer->generation.world, trainer->generation.rank);
+        trainer->generation.replicas, trainer->generation.place.replica);
     leaf_range_release(&trainer->generation.last_range);
     leaf_range_init_unsummed(
         &trainer->generation.last_range,
         trainer->job.config.steps % trainer->job.merge * trainer->job.micro_batches,
-        trainer->generation.world, trainer->generation.rank, exchange_divides(trainer));
+        trainer->generation.replicas, trainer->generation.place.replica, exchange_divides(trainer));
     use_memory(trainer);
     return 0;
 }
@@ -218,19 +231,50 @@ static bool is_newcomer(const struct peer_state *peer, int64_t newest)
     return peer->committed != newest && !can_catch_up(peer, newest);
 }
 
-/* A newcomer needs everything; a rank that has missed an average needs the result of it. */
-static bool needs(const struct trainer *trainer, const struct peer_state *all, int holder, int rank,
-                  const struct state_part *part)
+/* The lowest rank of `cell` that has the newest update, or will have it; -1: none has. One whose
+ * parameters are those of all ranks comes before others. */
+static int holder_of_cell(const struct trainer *trainer, const struct peer_state *all, int cell,
+                          int64_t newest)
 {
-    return is_newcomer(&all[rank], all[holder].committed) ||
+    int holder = -1;
+
+    for (int r = 0; r < trainer->generation.world; r++) {
+        if (cells_place(&trainer->job.plan.topology, r).cell != cell ||
+            is_newcomer(&all[r], newest))
+            continue;
+        if (holder < 0 || all[r].committed > all[holder].committed ||
+            (all[r].committed == all[holder].committed && all[r].private.has_average &&
+             !all[holder].private.has_average))
+            holder = r;
+    }
+    return holder;
+}
+
+/* A cell whose state no rank has; -1: together the ranks have a whole state. */
+static int lost_cell(const struct trainer *trainer, const struct peer_state *all, int64_t newest)
+{
+    for (int cell = 0; cell < cells_unit(&trainer->job.plan.topology); cell++)
+        if (holder_of_cell(trainer, all, cell, newest) < 0)
+            return cell;
+    return -1;
+}
+
+/* A newcomer needs everything; a rank that has missed an average needs the result of it. */
+static bool needs(const struct trainer *trainer, const struct peer_state *all, int64_t newest,
+                  int holder, int rank, const struct state_part *part)
+{
+    return is_newcomer(&all[rank], newest) ||
            (all[holder].private.has_average && !all[rank].private.has_average &&
             private_is_averaged(trainer, part));
 }
 
-/* The holder sends what every rank holds to every rank that needs it, at once. */
-static int transfer_state(struct trainer *trainer, const struct peer_state *all, int holder,
+/* The cell's holder sends what every rank of the cell holds to each that needs it, at once. */
+static int transfer_state(struct trainer *trainer, const struct peer_state *all, int64_t newest,
                           struct fleet_error *err)
 {
+    const struct topology *grid = &trainer->job.plan.topology;
+    int cell = trainer->generation.place.cell;
+    int holder = holder_of_cell(trainer, all, cell, newest);
     struct state_part parts[STATE_PARTS_MAX];
     int part_count = state_parts(&trainer->state, plan_shards(&trainer->job.plan) > 1, parts);
     int world = trainer->generation.world;
@@ -245,7 +289,8 @@ static int transfer_state(struct trainer *trainer, const struct peer_state *all,
         void *host = backend_map(trainer->state.backend, parts[p].data, bytes, BACKEND_CHANGE);
         int rc;
         for (int r = 0; r < world; r++) {
-            bool is_sent = needs(trainer, all, holder, r, &parts[p]);
+            bool is_sent = cells_place(grid, r).cell == cell &&
+                           needs(trainer, all, newest, holder, r, &parts[p]);
             if (is_sent && trainer->generation.rank == holder) {
                 send[r] = host;
                 send_bytes[r] = bytes;
@@ -286,17 +331,37 @@ static void learn_evaluation(struct trainer *trainer, const struct peer_state *a
     }
 }
 
-/* The divided state of the ranks that are at the newest update, or will be. */
+/* The divided state of our cell's ranks that are at the newest update, or will be: [replicas]. */
 static struct reshard_peer *list_divided(const struct trainer *trainer,
                                          const struct peer_state *all, int64_t newest)
 {
-    struct reshard_peer *peers = calloc((size_t)trainer->generation.world, sizeof(*peers));
+    struct reshard_peer *peers = calloc((size_t)trainer->generation.replicas, sizeof(*peers));
 
     fleet_assert(peers != NULL);
-    for (int r = 0; r < trainer->generation.world; r++)
-        if (all[r].committed == newest || can_catch_up(&all[r], newest))
-            peers[r] = all[r].divided;
+    for (int replica = 0; replica < trainer->generation.replicas; replica++) {
+        int r = cells_rank(&trainer->job.plan.topology,
+                           (struct cell_place){trainer->generation.place.cell, replica});
+        if (!is_newcomer(&all[r], newest))
+            peers[replica] = all[r].divided;
+    }
     return peers;
+}
+
+/* A cell is lost with its ranks: nobody has its part of the model. */
+static int refuse_lost_cell(struct trainer *trainer, int64_t newest, int cell,
+                            struct fleet_error *err)
+{
+    bool had_state = trainer->progress.committed != TRAINER_NO_STATE;
+
+    save_finish(trainer); /* how it went is no news of the next generation */
+    trainer->progress.committed = TRAINER_NO_STATE;
+    if (had_state)
+        trainer_warn(trainer,
+                     "cell %d of the model of step %" PRId64
+                     " is lost with the workers that held it: training goes on from the last "
+                     "checkpoint",
+                     cell, trainer_steps(trainer, newest));
+    return fleet_error(err, -ECANCELED, "cell %d of the model is lost", cell);
 }
 
 /* A shard is lost with its holders: no rank has a state that training could go on from. The hub
@@ -360,6 +425,7 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
     const struct peer_state *mine = &all[trainer->generation.rank], *newest = &all[holder];
     bool behind = can_catch_up(mine, newest->committed);
     FLEET_AUTO_FREE struct reshard_peer *divided = list_divided(trainer, all, newest->committed);
+    struct reshard_peer *own_divided = &divided[trainer->generation.place.replica];
     int lost = reshard_lost(trainer, divided);
     size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches * trainer->job.row) *
                     sizeof(*trainer->progress.committed_leaves);
@@ -370,7 +436,7 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
         save_finish(trainer);                              /* it may be reading the state */
         trainer->progress.committed = TRAINER_NO_STATE;
     }
-    if (divided[trainer->generation.rank].source != RESHARD_HELD)
+    if (own_divided->source != RESHARD_HELD)
         trainer->placement.replica = PLACEMENT_NO_RANK; /* what its memory has is of no use */
     if (comm_broadcast(trainer->net.comm, trainer->progress.committed_leaves, leaves, holder,
                        trainer_deadline_ms(trainer), err) < 0)
@@ -383,10 +449,10 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
         trainer->report.total_s = (fleet_monotonic_ms() - trainer->report.step_started_ms) * 1e-3;
         report_update(trainer, trainer->progress.committed);
     }
-    if (!newest->is_initial && transfer_state(trainer, all, holder, err) < 0)
+    if (!newest->is_initial && transfer_state(trainer, all, newest->committed, err) < 0)
         return err->code;
     if (trainer->progress.committed == TRAINER_NO_STATE && newest->is_initial) {
-        state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
+        placement_initialize(trainer);
         if (private_begin(trainer, err) < 0)
             return err->code;
     }
@@ -404,26 +470,59 @@ static int catch_up(struct trainer *trainer, const struct peer_state *all, int h
     return report_join(trainer, holder, err);
 }
 
-/* Agree on the state that each rank holds; if no rank holds one, rank 0 makes the first state. */
+/* The first ranks of the cells have read the same state. */
+static int compare_first(const struct trainer *trainer, const struct peer_state *all,
+                         struct fleet_error *err)
+{
+    const struct topology *grid = &trainer->job.plan.topology;
+
+    for (int cell = 1; cell < cells_unit(grid); cell++) {
+        int r = cells_rank(grid, (struct cell_place){.cell = cell});
+        if (all[r].committed != all[0].committed || all[r].is_initial != all[0].is_initial)
+            return fleet_error(
+                err, -EINVAL,
+                "spec.training.checkpoint.path: rank %d reads the checkpoint of step "
+                "%" PRId64 ", rank 0 that of step %" PRId64
+                ": where workers share a model it must be one folder that all share",
+                r, trainer_steps(trainer, all[r].committed),
+                trainer_steps(trainer, all[0].committed));
+    }
+    return 0;
+}
+
+/* No rank holds a state: the first rank of each cell makes its part of the first one. */
+static int make_first(struct trainer *trainer, struct peer_state *all, struct fleet_error *err)
+{
+    struct reshard_peer divided = {.source = RESHARD_NONE};
+    bool is_initial = false;
+
+    if (trainer->generation.place.replica == 0) {
+        if (save_restore(trainer, &is_initial, err) < 0)
+            return err->code;
+        divided.source = is_initial ? RESHARD_ZERO : RESHARD_FILES;
+    }
+    if (exchange_peer_states(trainer, is_initial, divided, all, err) < 0)
+        return err->code;
+    return compare_first(trainer, all, err);
+}
+
+/* Agree on the state that each rank holds; if no rank holds one, make the first one. */
 static int agree(struct trainer *trainer, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE struct peer_state *all =
-        calloc((size_t)trainer->generation.world, sizeof(*all));
-    int rc;
+    int world = trainer->generation.world;
+    FLEET_AUTO_FREE struct peer_state *all = calloc((size_t)world, sizeof(*all));
+    int64_t newest;
+    int cell;
 
     fleet_assert(all != NULL);
-    rc = exchange_peer_states(trainer, false, reshard_own(trainer), all, err);
-    if (rc == 0 && newest_holder(all, trainer->generation.world) < 0) {
-        struct reshard_peer divided = {.source = RESHARD_NONE};
-        bool is_initial = false;
-        if (trainer->generation.rank == 0) {
-            rc = save_restore(trainer, &is_initial, err);
-            divided.source = is_initial ? RESHARD_ZERO : RESHARD_FILES;
-        }
-        if (rc == 0)
-            rc = exchange_peer_states(trainer, is_initial, divided, all, err);
-    }
-    return rc < 0 ? rc : catch_up(trainer, all, newest_holder(all, trainer->generation.world), err);
+    if (exchange_peer_states(trainer, false, reshard_own(trainer), all, err) < 0 ||
+        (newest_holder(all, world) < 0 && make_first(trainer, all, err) < 0))
+        return err->code;
+    newest = all[newest_holder(all, world)].committed;
+    cell = lost_cell(trainer, all, newest);
+    if (cell >= 0)
+        return refuse_lost_cell(trainer, newest, cell, err);
+    return catch_up(trainer, all, newest_holder(all, world), err);
 }
 
 int elastic_join(struct trainer *trainer, const struct link_message *assign,

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/runtime/average.h"
 #include "agent/runtime/evaluation.h"
@@ -25,6 +26,7 @@
 struct evaluation {
     int64_t samples, micro_batches;
     float *mine, *all; /* [micro_batches] losses */
+    float *gathered;   /* the same as `all`, in the order of the ranks */
     size_t *bytes;     /* [world_max] */
     int world_max;
 };
@@ -46,7 +48,8 @@ void evaluate_open(struct trainer *trainer)
     e->micro_batches = evaluation_micro_batches(e->samples, micro);
     e->mine = calloc((size_t)e->micro_batches, sizeof(*e->mine));
     e->all = calloc((size_t)e->micro_batches, sizeof(*e->all));
-    fleet_assert(e->mine && e->all);
+    e->gathered = calloc((size_t)e->micro_batches, sizeof(*e->gathered));
+    fleet_assert(e->mine && e->all && e->gathered);
 }
 
 void evaluate_reserve(struct trainer *trainer)
@@ -68,19 +71,51 @@ void evaluate_close(struct trainer *trainer)
         return;
     free(e->mine);
     free(e->all);
+    free(e->gathered);
     free(e->bytes);
     free(e);
     trainer->data.evaluation = NULL;
+}
+
+/* The micro-batches of a replica: [*out_first, + result). */
+static int64_t share_of(const struct trainer *trainer, int replica, int64_t *out_first)
+{
+    int64_t count = trainer->data.evaluation->micro_batches;
+
+    *out_first = tree_first_leaf(count, trainer->generation.replicas, replica);
+    return tree_first_leaf(count, trainer->generation.replicas, replica + 1) - *out_first;
+}
+
+/* The ranks of the last cell have the losses. */
+static int gather_losses(struct trainer *trainer, double deadline_ms, struct fleet_error *err)
+{
+    const struct topology *grid = &trainer->job.plan.topology;
+    struct evaluation *e = trainer->data.evaluation;
+    const float *from = e->gathered;
+    int64_t first;
+
+    for (int r = 0; r < trainer->generation.world; r++) {
+        struct cell_place place = cells_place(grid, r);
+        bool is_last = place.cell + 1 == cells_unit(grid);
+        e->bytes[r] =
+            is_last ? (size_t)share_of(trainer, place.replica, &first) * sizeof(*e->mine) : 0;
+    }
+    if (comm_all_gather_varying(trainer->net.comm, e->mine, e->bytes, e->gathered, deadline_ms,
+                                err) < 0)
+        return fleet_error_wrap(err, "gather the evaluation");
+    for (int r = 0; r < trainer->generation.world; r++) {
+        (void)share_of(trainer, cells_place(grid, r).replica, &first);
+        memcpy(e->all + first, from, e->bytes[r]);
+        from += e->bytes[r] / sizeof(*from);
+    }
+    return 0;
 }
 
 /* The losses of all micro-batches, on every rank. */
 static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
 {
     struct evaluation *e = trainer->data.evaluation;
-    int64_t first =
-        tree_first_leaf(e->micro_batches, trainer->generation.world, trainer->generation.rank);
-    int64_t end =
-        tree_first_leaf(e->micro_batches, trainer->generation.world, trainer->generation.rank + 1);
+    int64_t first, count = share_of(trainer, trainer->generation.place.replica, &first);
     double started_ms = fleet_monotonic_ms(), took_ms;
     struct evaluation_range range = {.dataset = trainer->data.dataset,
                                      .program = &trainer->job.plan.program,
@@ -98,20 +133,13 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
     if (average_view(trainer, &bases, err) < 0)
         return err->code;
     range.parameters = bases.segment[MEMORY_PARAMETERS];
-    for (int64_t i = first; i < end; i++)
-        if (evaluation_run(&range, i, control_stop(trainer->control), &e->mine[i - first], err) < 0)
+    for (int64_t i = 0; i < count; i++)
+        if (evaluation_run(&range, first + i, control_stop(trainer->control), &e->mine[i], err) < 0)
             return err->code;
-    for (int r = 0; r < trainer->generation.world; r++)
-        e->bytes[r] = (size_t)(tree_first_leaf(e->micro_batches, trainer->generation.world, r + 1) -
-                               tree_first_leaf(e->micro_batches, trainer->generation.world, r)) *
-                      sizeof(*e->mine);
     took_ms = fleet_monotonic_ms() - started_ms;
-    if (comm_all_gather_varying(trainer->net.comm, e->mine, e->bytes, e->all,
-                                fleet_monotonic_ms() +
-                                    fmax(DEADLINE_LEAST_MS, DEADLINE_IN_DURATIONS * took_ms),
-                                err) < 0)
-        return fleet_error_wrap(err, "gather the evaluation");
-    return 0;
+    return gather_losses(
+        trainer, fleet_monotonic_ms() + fmax(DEADLINE_LEAST_MS, DEADLINE_IN_DURATIONS * took_ms),
+        err);
 }
 
 static bool is_due(const struct trainer *trainer)

@@ -12,7 +12,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/plan/adders.h"
 #include "libfleet/plan/runtime_hierarchy.h"
-#include "libfleet/strategy/topology.h"
+#include "libfleet/strategy/cells.h"
 
 static double deadline_of(void *context)
 {
@@ -21,30 +21,15 @@ static double deadline_of(void *context)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* The grid of this generation: more or fewer ranks are more or fewer on the data axis. */
-static int grid_of(const struct trainer *trainer, struct topology *out, struct fleet_error *err)
-{
-    int world = trainer->generation.world, others = 1;
-
-    *out = trainer->job.plan.topology;
-    for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
-        if (axis != TOPOLOGY_DATA)
-            others *= out->degree[axis];
-    if (world % others != 0)
-        return fleet_error(err, -EINVAL, "%d ranks are no multiple of the %d of a replica", world,
-                           others);
-    out->degree[TOPOLOGY_DATA] = world / others;
-    out->world = world;
-    return 0;
-}
-
-/* The ranks that share `rank`'s coordinates on all axes outside `axes`, ascending. */
+/* The ranks that share `rank`'s coordinates on all axes outside `axes`: by replicas, those of a
+ * replica by cells. So the place in a group of replicas is the replica's number. */
 static int ranks_of(const struct topology *grid, unsigned int axes, int rank, int *out)
 {
-    int own[TOPOLOGY_AXES], count = 0;
+    int own[TOPOLOGY_AXES], count = 0, unit = cells_unit(grid);
 
     topology_coordinates(grid, rank, own);
-    for (int r = 0; r < grid->world; r++) {
+    for (int i = 0; i < grid->world; i++) {
+        int r = cells_rank(grid, (struct cell_place){.cell = i % unit, .replica = i / unit});
         int at[TOPOLOGY_AXES];
         bool is_member = true;
 
@@ -55,6 +40,23 @@ static int ranks_of(const struct topology *grid, unsigned int axes, int rank, in
             out[count++] = r;
     }
     return count;
+}
+
+/* They are all ranks, in order: the world's communicator does. */
+static bool are_world(const struct topology *grid, const int *ranks, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ranks[i] != i)
+            return false;
+    return count == grid->world;
+}
+
+static bool has_lower(const int *ranks, int count, int rank)
+{
+    for (int i = 0; i < count; i++)
+        if (ranks[i] < rank)
+            return true;
+    return false;
 }
 
 /* All groups along `axes`, one after the other: every rank takes part in making each. */
@@ -70,11 +72,11 @@ static int make_groups(struct trainer *trainer, const struct topology *grid, uns
         int count = ranks_of(grid, axes, r, ranks);
         struct comm *made = NULL;
 
-        if (count == grid->world)
+        if (are_world(grid, ranks, count))
             groups->communication.groups[axes] = trainer->net.comm;
-        if (count == 1 || count == grid->world)
+        if (count == 1 || are_world(grid, ranks, count))
             return 0;
-        if (ranks[0] != r) /* made already */
+        if (has_lower(ranks, count, r)) /* made already */
             continue;
         rc = comm_group(trainer->net.comm, ranks, count, trainer_deadline_ms(trainer), &made, err);
         if (made)
@@ -101,18 +103,23 @@ static int open_hierarchy(struct trainer *trainer, struct fleet_error *err)
 static int open_groups(struct trainer *trainer, struct fleet_error *err)
 {
     const struct program *program = &trainer->job.plan.program;
+    const struct topology *grid = &trainer->job.plan.topology; /* of this generation's world */
     bool is_used[OP_GROUP_WORLD + 1] = {false};
-    struct topology grid;
-    int rc = grid_of(trainer, &grid, err);
+    int rc = 0;
 
+    is_used[OP_GROUP_REPLICAS] = is_used[EXCHANGE_CELLS] = true; /* of a cell; of a replica */
     for (int i = 0; i < program->op_count; i++)
         if (program->ops[i].section != PROGRAM_SECTION_UPDATE ||
             !program->ops[i].attributes.owned) /* share.h */
             is_used[program->ops[i].attributes.group] = true;
     for (unsigned int axes = 1; axes <= OP_GROUP_WORLD && rc == 0; axes++)
         if (is_used[axes])
-            rc = make_groups(trainer, &grid, axes, err);
-    return rc == 0 && is_used[OP_GROUP_REPLICAS] ? open_hierarchy(trainer, err) : rc;
+            rc = make_groups(trainer, grid, axes, err);
+    if (rc == 0 && cells_replicas(grid) == 1)
+        trainer->net.cell = trainer->net.alone = comm_local_new();
+    else
+        trainer->net.cell = trainer->net.groups.communication.groups[OP_GROUP_REPLICAS];
+    return rc == 0 && cells_unit(grid) == 1 ? open_hierarchy(trainer, err) : rc;
 }
 
 /* ---- the device's library -------------------------------------------------------------------- */
@@ -185,7 +192,7 @@ static void bring_sums(struct trainer *trainer, struct communication *c)
     c->nodes = tree_nodes(range->leaves, range->first, range->end, nodes);
     c->leaves = range->leaves;
     c->averaged = (double)update_averaged(trainer);
-    if (trainer->generation.world == 1 || exchange_divides(trainer) ||
+    if (trainer->generation.replicas == 1 || exchange_divides(trainer) ||
         !exchanges_all(&trainer->job.plan.program))
         return;
     c->folds = range->instructions + range->folds_first;
@@ -201,11 +208,12 @@ int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range
 {
     const struct program *program = &trainer->job.plan.program;
 
-    for (int i = 0; i < program->op_count && trainer->generation.world > 1; i++) {
+    for (int i = 0; i < program->op_count && trainer->generation.replicas > 1; i++) {
         if (program->ops[i].section != PROGRAM_SECTION_MICRO_BATCH)
             break;
-        if (op_definition(program->ops[i].kind)->is_communication)
-            return tree_first_leaf(range->leaves, trainer->generation.world, 1) -
+        if (op_definition(program->ops[i].kind)->is_communication &&
+            program->ops[i].attributes.group & OP_GROUP_REPLICAS)
+            return tree_first_leaf(range->leaves, trainer->generation.replicas, 1) -
                    leaf_range_own(range);
     }
     return 0;
@@ -288,6 +296,8 @@ void exchange_close(struct trainer *trainer)
     }
     groups->communication = (struct communication){0};
     divided_sum_release(&groups->divided);
+    comm_free(trainer->net.alone);
+    trainer->net.cell = trainer->net.alone = NULL;
 }
 
 void exchange_release(struct trainer *trainer)

@@ -16,6 +16,9 @@ struct fleet_error;
 struct leaf_range;
 struct trainer;
 
+/* The group of a replica: one rank of each cell. */
+#define EXCHANGE_CELLS (OP_GROUP_MODEL | OP_GROUP_SEQUENCE | OP_GROUP_PIPELINE)
+
 struct exchange_groups {
     struct communication communication;
     struct comm *made[OP_GROUP_WORLD + 1]; /* those of `communication` that this struct owns */
@@ -26,8 +29,7 @@ struct exchange_groups {
 
 /*
  * Make the groups over the generation's world and bind them to the executor. All ranks of the
- * generation call it at the same point. Errors as comm_group(); -EINVAL: the number of ranks is not
- * a multiple of the degrees; -ENOMEM, -EAGAIN.
+ * generation call it at the same point. Errors as comm_group(); -ENOMEM, -EAGAIN.
  */
 int exchange_open(struct trainer *trainer, struct fleet_error *err);
 
@@ -47,8 +49,8 @@ void exchange_close(struct trainer *trainer);
 bool exchange_folds(const struct trainer *trainer);
 
 /* The number of rounds in which this rank has no micro-batch of its own but must communicate with
- * ranks that have one: the first rank's number of micro-batches less this rank's. 0 if ranks do not
- * communicate inside micro-batches. */
+ * ranks that have one: the first replica's number of micro-batches less this one's. 0 if replicas
+ * do not communicate inside micro-batches. */
 int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range *range);
 
 /* Free the workspace. */

@@ -24,6 +24,7 @@
 #include "agent/runtime/elastic.h"
 #include "agent/runtime/train.h"
 #include "agent/runtime/trainer.h"
+#include "agent/runtime/whole.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
 #include "libfleet/base/clock.h"
@@ -74,16 +75,17 @@ static void say_peer_lost(struct trainer *trainer, const struct fleet_error *err
     control_send(trainer->control, &message);
 }
 
-static void say_finished(struct trainer *trainer)
+/* All ranks call it: they share the weights. */
+static int say_finished(struct trainer *trainer, struct fleet_error *err)
 {
     struct link_message message = {.kind = LINK_FINISHED, .generation = trainer->generation.id};
 
     message.finished.steps = trainer->job.config.steps;
     message.finished.loss = trainer->report.last_loss;
-    checkpoint_weights_sha256(&trainer->job.plan.program, trainer->state.backend,
-                              trainer->state.bases.segment[MEMORY_PARAMETERS],
-                              message.finished.weights_sha256);
+    if (whole_weights_sha256(trainer, message.finished.weights_sha256, err) < 0)
+        return err->code;
     control_send(trainer->control, &message);
+    return 0;
 }
 
 /* One generation, from its assign to its end. 0: wait for the next order. */
@@ -101,11 +103,11 @@ static int run_generation(struct trainer *trainer, const struct link_message *as
     rc = elastic_join(trainer, assign, err);
     if (rc == 0)
         rc = train_run(trainer, err);
+    if (rc == 0)
+        rc = say_finished(trainer, err);
     if (trainer->net.comm)
         trainer->generation.failed_rank = trainer->net.comm->failed_rank;
-    if (rc == 0)
-        say_finished(trainer);
-    else if (is_interruption(rc)) {
+    if (is_interruption(rc)) {
         say_peer_lost(trainer, err);
         save_abandon(trainer);
     }

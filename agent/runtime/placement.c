@@ -3,10 +3,12 @@
 
 #include <errno.h>
 
+#include "agent/runtime/average.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/plan/plan.h"
+#include "libfleet/strategy/select.h"
 
 int placement_build(const struct plan *plan, int replicas, int replica, struct placement *out,
                     struct fleet_error *err)
@@ -54,15 +56,44 @@ static int keep_memory(struct trainer *trainer, const struct plan *plan, struct 
     return 0;
 }
 
-int placement_plan(struct trainer *trainer, int world, struct fleet_error *err)
+/* A generation may give this rank a part of the optimizer states only: memory waits for it. */
+static bool may_divide(const struct trainer *trainer)
+{
+    const struct strategy *asked = &trainer->job.strategy.strategy;
+
+    if (average_is_on(trainer)) /* ranks whose parameters differ share nothing */
+        return false;
+    return asked->sharding || asked->hybrid_configs.sharding_degree > 1 || select_is_auto(asked);
+}
+
+int placement_begin(struct trainer *trainer, struct fleet_error *err)
+{
+    int rc;
+
+    if (trainer->save.snapshot)
+        save_finish(trainer); /* it may be reading the state */
+    trainer->progress.committed = TRAINER_NO_STATE;
+    trainer->progress.voted = trainer->progress.viewed = 0;
+    state_release(&trainer->state);
+    placement_release(&trainer->placement);
+    rc = placement_build(&trainer->job.plan, may_divide(trainer) ? 2 : 1, PLACEMENT_NO_RANK,
+                         &trainer->placement, err);
+    return rc < 0 ? rc
+                  : state_init(&trainer->state, &trainer->job.plan.program,
+                               &trainer->placement.memory, trainer->device.memory_backend, err);
+}
+
+int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_error *err)
 {
     const struct strategy_spec *strategy = &trainer->job.strategy;
     struct plan_request request = plan_request_of(&trainer->job.config, &strategy->strategy,
                                                   strategy->policy, &strategy->options, world);
     struct fleet_errors errors = {0};
     struct plan plan;
+    bool is_other_cell;
     int rc;
 
+    request.rank = rank;
     request.has_buddies = trainer->job.has_buddies;
     request.keeps_settings = true;
     rc = plan_build(&request, &plan, &errors);
@@ -71,12 +102,24 @@ int placement_plan(struct trainer *trainer, int world, struct fleet_error *err)
     fleet_errors_release(&errors);
     if (rc < 0)
         return rc;
-    rc = trainer->job.plan.has_program ? keep_memory(trainer, &plan, err) : 0;
+    is_other_cell = trainer->job.plan.has_program && trainer->job.plan.cell != plan.cell;
+    if (trainer->job.plan.has_program && !is_other_cell)
+        rc = keep_memory(trainer, &plan, err);
     if (rc < 0) {
         plan_release(&plan);
         return rc;
     }
     plan_release(&trainer->job.plan);
     trainer->job.plan = plan;
-    return 0;
+    return is_other_cell ? placement_begin(trainer, err) : 0;
+}
+
+void placement_initialize(struct trainer *trainer)
+{
+    const struct strategy *final = &trainer->job.plan.selection.final;
+    int32_t divided = final->tensor_parallel_configs.tensor_init_seed;
+    struct state_seeds seeds = {.job = trainer->job.config.seed};
+
+    seeds.divided = divided == -1 ? seeds.job : (uint64_t)divided; /* -1: not given */
+    state_initialize(&trainer->state, &seeds, trainer->job.threads);
 }

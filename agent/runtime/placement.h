@@ -30,10 +30,19 @@ int placement_build(const struct plan *plan, int replicas, int replica, struct p
 void placement_release(struct placement *placement);
 
 /*
- * Plan the job for `world` ranks; PLAN_ANY_WORLD: the number is not known yet. A call after the
- * first one keeps the state and allocates the other memory again; pointers into the program become
- * invalid. -EINVAL: all errors of the job, or a world that needs another state. -ENOMEM.
+ * Plan the job for `rank` of `world` ranks; 0 of PLAN_ANY_WORLD: the number is not known yet. A
+ * call after the first one keeps the state and allocates the other memory again; pointers into the
+ * program become invalid. If the rank belongs to another cell than the memory, the state is given
+ * up, and its memory is made again. -EINVAL: all errors of the job, or a world that needs another
+ * state. -ENOMEM.
  */
-int placement_plan(struct trainer *trainer, int world, struct fleet_error *err);
+int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_error *err);
+
+/* The same placement again, in new memory, without a state: `committed` is TRAINER_NO_STATE. The
+ * first call makes the memory. -ENOMEM. */
+int placement_begin(struct trainer *trainer, struct fleet_error *err);
+
+/* Set the state that the seeds alone give. */
+void placement_initialize(struct trainer *trainer);
 
 #endif

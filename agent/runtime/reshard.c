@@ -64,7 +64,7 @@ struct maps {
 static void maps_init(struct maps *maps, const struct trainer *trainer,
                       const struct reshard_peer *peers)
 {
-    int world = trainer->generation.world;
+    int world = trainer->generation.replicas;
 
     *maps = (struct maps){.maps = calloc((size_t)world, sizeof(*maps->maps)),
                           .of = calloc((size_t)world, sizeof(*maps->of)),
@@ -125,7 +125,7 @@ int reshard_lost(const struct trainer *trainer, const struct reshard_peer *peers
 
     if (plan_shards(&trainer->job.plan) == 1 && trainer->placement.map.shards == 1)
         return -1;
-    for (int r = 0; r < trainer->generation.world; r++)
+    for (int r = 0; r < trainer->generation.replicas; r++)
         if (peers[r].source == RESHARD_ZERO || peers[r].source == RESHARD_FILES)
             return -1;
     maps_init(&maps, trainer, peers);
@@ -198,7 +198,7 @@ static int flush(struct move *move, struct fleet_error *err)
     int rc = 0;
 
     if (move->batch_bytes > 0)
-        rc = comm_messages(trainer->net.comm, move->messages, move->count,
+        rc = comm_messages(trainer->net.cell, move->messages, move->count,
                            trainer_deadline_ms(trainer), err);
     for (int i = 0; i < move->count; i++)
         backend_unmap(backend, move->pieces[i].memory,
@@ -229,7 +229,7 @@ static void move_to(struct move *move, int var, int slot, int source, int r)
 {
     const struct program_var *of = &move->trainer->job.plan.program.vars[var];
     int64_t count = program_var_elements(of);
-    int own = move->trainer->generation.rank;
+    int own = move->trainer->generation.place.replica;
 
     move->batch_bytes += (size_t)count * sizeof(float);
     if (own == source)
@@ -245,7 +245,7 @@ static int move_parameter(struct move *move, int var, struct fleet_error *err)
     int64_t element = program->vars[var].flat_offset;
     int64_t count = program_var_elements(&program->vars[var]);
     int source = source_of(&move->maps, move->peers, element);
-    int own = move->trainer->generation.rank;
+    int own = move->trainer->generation.place.replica;
 
     for (int r = 0; r < move->maps.world; r++) {
         if (!holds_element(move->to.map, element, r))
@@ -297,7 +297,7 @@ static int hand_out(struct trainer *trainer, const struct side *to, int r, float
                     struct fleet_error *err)
 {
     struct backend *backend = trainer->state.backend;
-    int own = trainer->generation.rank, rc, count = 0;
+    int own = trainer->generation.place.replica, rc, count = 0;
     struct comm_message messages[SLOTS];
     void *hosts[SLOTS] = {NULL};
 
@@ -311,7 +311,7 @@ static int hand_out(struct trainer *trainer, const struct side *to, int r, float
                                                   .count = (int64_t)bytes,
                                                   .type = COMM_UINT8};
     }
-    rc = comm_messages(trainer->net.comm, messages, count, fleet_monotonic_ms() + READ_MS, err);
+    rc = comm_messages(trainer->net.cell, messages, count, fleet_monotonic_ms() + READ_MS, err);
     for (int slot = 0; slot < SLOTS; slot++)
         if (hosts[slot])
             backend_unmap(backend, to->states[slot], held_bytes(trainer, to->map, slot, r),
@@ -323,7 +323,7 @@ static int hand_out(struct trainer *trainer, const struct side *to, int r, float
 static int read_part(struct trainer *trainer, const struct side *to, int r, float *const *read,
                      struct fleet_error *err)
 {
-    if (trainer->generation.rank != 0)
+    if (trainer->generation.place.replica != 0)
         return 0;
     return save_read_divided(trainer, to->map, r, r == 0 ? trainer->state.backend : NULL,
                              r == 0 ? to->states : read, err);
@@ -335,11 +335,11 @@ static int read_all(struct trainer *trainer, const struct side *to, struct fleet
     int heaviest = ownership_heaviest(to->map), rc = 0;
     float *read[SLOTS] = {NULL};
 
-    for (int slot = 0; slot < SLOTS && trainer->generation.rank == 0; slot++) {
+    for (int slot = 0; slot < SLOTS && trainer->generation.place.replica == 0; slot++) {
         read[slot] = malloc(held_bytes(trainer, to->map, slot, heaviest) + 1);
         fleet_assert(read[slot] != NULL);
     }
-    for (int r = 0; r < trainer->generation.world && rc == 0; r++) {
+    for (int r = 0; r < trainer->generation.replicas && rc == 0; r++) {
         rc = read_part(trainer, to, r, read, err);
         if (rc == 0)
             rc = hand_out(trainer, to, r, read, err);
@@ -374,14 +374,14 @@ static int fill(struct trainer *trainer, const struct reshard_peer *peers, const
     struct move move = {.trainer = trainer, .peers = peers, .from = own_side(trainer), .to = *to};
     int rc;
 
-    for (int r = 0; r < trainer->generation.world; r++) {
+    for (int r = 0; r < trainer->generation.replicas; r++) {
         if (peers[r].source == RESHARD_ZERO)
             return 0; /* as it was allocated */
         if (peers[r].source == RESHARD_FILES)
             return read_all(trainer, to, err);
     }
     rc = move_all(&move, err);
-    if (rc == 0 && move.moved_bytes > 0 && trainer->generation.rank == 0)
+    if (rc == 0 && move.moved_bytes > 0 && trainer->generation.place.replica == 0)
         trainer_note(trainer, "%zu bytes of divided optimizer state have changed their owner",
                      move.moved_bytes);
     return rc;
@@ -429,7 +429,7 @@ static int take_turns(struct trainer *trainer, struct placement *next, void *con
 
     if (had_none)
         adopt(trainer, next, states);
-    rc = comm_barrier(trainer->net.comm, fleet_monotonic_ms() + READ_MS, err);
+    rc = comm_barrier(trainer->net.cell, fleet_monotonic_ms() + READ_MS, err);
     if (rc == 0 && !had_none)
         adopt(trainer, next, states);
     return rc < 0 ? fleet_error_wrap(err, "move the divided state") : 0;
@@ -445,12 +445,12 @@ static void give_back(struct trainer *trainer, struct placement *next, void *con
 int reshard_apply(struct trainer *trainer, const struct reshard_peer *peers, bool *out_has_moved,
                   struct fleet_error *err)
 {
-    bool had_none = peers[trainer->generation.rank].source != RESHARD_HELD;
+    bool had_none = peers[trainer->generation.place.replica].source != RESHARD_HELD;
     struct placement next;
     void *states[SLOTS] = {NULL};
     struct side to;
-    int rc = placement_build(&trainer->job.plan, trainer->generation.world,
-                             trainer->generation.rank, &next, err);
+    int rc = placement_build(&trainer->job.plan, trainer->generation.replicas,
+                             trainer->generation.place.replica, &next, err);
 
     *out_has_moved = false;
     if (rc < 0)
@@ -480,11 +480,11 @@ int reshard_undivided(struct trainer *trainer, struct fleet_error *err)
     struct placement next;
     int rc;
 
-    if (trainer->generation.world == 1 || trainer->placement.map.shards == 1 ||
+    if (trainer->generation.replicas == 1 || trainer->placement.map.shards == 1 ||
         plan_shards(&trainer->job.plan) > 1)
         return 0;
-    rc = placement_build(&trainer->job.plan, trainer->generation.world, trainer->generation.rank,
-                         &next, err);
+    rc = placement_build(&trainer->job.plan, trainer->generation.replicas,
+                         trainer->generation.place.replica, &next, err);
     if (rc < 0)
         return rc;
     rc = allocate(trainer, &next, states, err);

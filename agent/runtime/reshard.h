@@ -8,6 +8,8 @@
  * a generation that breaks meanwhile loses nothing: each rank then holds its part by the old map or
  * by the new one, and reports which.
  *
+ * All calls are of the ranks of one cell: rank, first rank and peers mean replicas here.
+ *
  *     the new holder has it by its old map ─▶ a copy in its own memory
  *     else the lowest rank that has it     ─▶ a message, with the values of the parameter
  */
@@ -46,7 +48,7 @@ struct fleet_part reshard_part(const struct trainer *trainer);
  * */
 int reshard_undivided(struct trainer *trainer, struct fleet_error *err);
 
-/* A shard that none of peers[world] holds; -1 if together they hold the whole state. */
+/* A shard that none of peers[replicas] holds; -1 if together they hold the whole state. */
 int reshard_lost(const struct trainer *trainer, const struct reshard_peer *peers);
 
 /*

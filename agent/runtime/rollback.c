@@ -5,8 +5,8 @@
  * numbers of the steps go on, so the batches in between are passed over and nothing is repeated.
  *
  * The commit of the update that jumped only notes in the ledger that a rollback is due. The
- * rollback happens here, before anything else. Rank 0 reads the checkpoint and sends it to all
- * ranks. If the generation ends meanwhile, nothing is lost: a rank with a partly received state
+ * rollback happens here, before anything else. The first rank of each cell reads the checkpoint
+ * and sends it to the others of the cell. If the generation ends meanwhile, nothing is lost: a rank with a partly received state
  * counts as having none, and in the next generation all ranks go back, also those that already did
  * (elastic.c), because one of them may have been one update behind. The step alone determines the
  * checkpoint, not the speed of the disk or the rank that was interrupted.
@@ -44,7 +44,7 @@ static int64_t scheduled_step(const struct trainer *trainer, int64_t update)
     return 0;
 }
 
-/* Rank 0: fill the state from the newest scheduled checkpoint that is there. */
+/* The first rank of a cell: fill the state from the newest scheduled checkpoint that is there. */
 static void read_checkpoint(struct trainer *trainer, struct offer *out)
 {
     int64_t update = trainer->progress.committed - 1; /* not what the jump itself has left */
@@ -76,7 +76,7 @@ static int share_state(struct trainer *trainer, struct fleet_error *err)
         size_t bytes = (size_t)parts[i].count * sizeof(float);
         void *host = backend_map(trainer->state.backend, parts[i].data, bytes, BACKEND_CHANGE);
         int rc =
-            comm_broadcast(trainer->net.comm, host, bytes, 0, trainer_deadline_ms(trainer), err);
+            comm_broadcast(trainer->net.cell, host, bytes, 0, trainer_deadline_ms(trainer), err);
         backend_unmap(trainer->state.backend, parts[i].data, bytes, BACKEND_CHANGE, host);
         if (rc < 0)
             return rc;
@@ -86,20 +86,28 @@ static int share_state(struct trainer *trainer, struct fleet_error *err)
 
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
 {
-    int64_t committed = trainer->progress.committed;
+    int64_t committed = trainer->progress.committed, own_step;
     struct offer offer = {0};
 
     if (!trainer->progress.ledger->owes_rollback)
         return 0;
     trainer->progress.committed = TRAINER_NO_STATE; /* until all of it has arrived */
-    if (trainer->generation.rank == 0) {
+    if (trainer->generation.place.replica == 0) {
         trainer->progress.committed = committed; /* names the update */
         read_checkpoint(trainer, &offer);
         trainer->progress.committed = TRAINER_NO_STATE;
     }
+    own_step = offer.step;
     if (comm_broadcast(trainer->net.comm, &offer, sizeof(offer), 0, trainer_deadline_ms(trainer),
-                       err) < 0 ||
-        (offer.step > 0 && share_state(trainer, err) < 0))
+                       err) < 0)
+        return fleet_error_wrap(err, "go back to the last checkpoint");
+    if (trainer->generation.place.replica == 0 && own_step != offer.step)
+        return fleet_error(err, -EINVAL,
+                           "spec.training.checkpoint.path: rank %d reads the checkpoint of step "
+                           "%" PRId64 ", rank 0 that of step %" PRId64
+                           ": where workers share a model it must be one folder that all share",
+                           trainer->generation.rank, own_step, offer.step);
+    if (offer.step > 0 && share_state(trainer, err) < 0)
         return fleet_error_wrap(err, "go back to the last checkpoint");
     if (offer.step > 0 && average_is_on(trainer)) { /* all have the same parameters again */
         if (average_begin(trainer, err) < 0)

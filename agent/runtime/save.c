@@ -84,9 +84,16 @@ void save_state_of(const struct trainer *trainer, struct checkpoint_state *out)
     out->replica = trainer->placement.replica;
 }
 
+/* Several cells: each rank has parts of tensors, and whole ones are written. */
+static bool has_cells(const struct trainer *trainer)
+{
+    return cells_unit(&trainer->job.plan.topology) > 1;
+}
+
+/* No rank has all of the state. */
 static bool is_divided(const struct trainer *trainer)
 {
-    return trainer->placement.map.shards > 1;
+    return trainer->placement.map.shards > 1 || has_cells(trainer);
 }
 
 /* No rank can save everything alone. */
@@ -213,8 +220,16 @@ static void collect(struct trainer *trainer, bool wait)
 {
     struct snapshot_result result;
 
-    if (trainer->save.snapshot && snapshot_take(trainer->save.snapshot, wait, &result))
-        report_saved(trainer, &result);
+    if (!trainer->save.snapshot || !snapshot_take(trainer->save.snapshot, wait, &result))
+        return;
+    whole_release(&trainer->save.whole);
+    report_saved(trainer, &result);
+}
+
+void save_guard(struct trainer *trainer)
+{
+    if (trainer->save.snapshot && !trainer->save.whole.is_made) /* else it reads a copy */
+        snapshot_guard(trainer->save.snapshot);
 }
 
 void save_finish(struct trainer *trainer)
@@ -318,8 +333,8 @@ static void save_unshared(struct trainer *trainer, int64_t step)
 {
     if (is_divided(trainer) && trainer->generation.rank == 0) {
         report_failed_save(trainer, step,
-                           "not all workers can write to that folder, and with sharding each has "
-                           "to write its part of the state: it must be one that all share");
+                           "not all workers can write to that folder, and where workers divide the "
+                           "state each has to write its part: it must be one that all share");
         return;
     }
     if (private_is_saved(trainer) && trainer->generation.rank == 0 && !trainer->save.has_told_alone)
@@ -332,34 +347,59 @@ static void save_unshared(struct trainer *trainer, int64_t step)
     save_alone(trainer); /* says what is wrong, if it is the disk */
 }
 
+/* The part of this rank in a checkpoint that all write. */
+static int choose_part(struct trainer *trainer, struct checkpoint_state *out,
+                       struct snapshot_shard *part, struct fleet_error *err)
+{
+    if (!has_cells(trainer)) {
+        save_state_of(trainer, out);
+        if (private_is_saved(trainer))
+            private_add_spaces(trainer, out);
+        part->shard = trainer->generation.rank;
+        part->shards = trainer->generation.world;
+        return 0;
+    }
+    if (whole_make(trainer, &trainer->save.whole, err) < 0)
+        return err->code;
+    whole_state_of(&trainer->save.whole, trainer->generation.place.cell, out);
+    part->shard = trainer->generation.place.cell; /* ranks of other replicas write nothing */
+    part->shards = cells_unit(&trainer->job.plan.topology);
+    return 0;
+}
+
+static int write_part(struct trainer *trainer, const struct manifest *about, const char *folder,
+                      struct fleet_error *err)
+{
+    struct snapshot_shard part = {.folder = folder, .stop = control_stop(trainer->control)};
+    struct checkpoint_state state;
+    struct fleet_error why;
+
+    if (choose_part(trainer, &state, &part, err) < 0)
+        return err->code;
+    if (has_cells(trainer) && trainer->generation.place.replica > 0)
+        return 0;
+    follow(trainer);
+    trainer->save.begun_in = trainer->generation.id;
+    if (snapshot_begin_shard(trainer->save.snapshot, &state, about, &part, &why) < 0)
+        report_failed_save(trainer, about->step, why.text);
+    else if (trainer->generation.rank == 0)
+        trainer->save.saved = trainer->progress.committed; /* the others learn of it, once it is
+                                                              complete, by a join */
+    return 0;
+}
+
 /* All ranks write the newest committed update, each a part. */
 static int save_together(struct trainer *trainer, struct fleet_error *err)
 {
     struct plan_of_save plan;
-    struct snapshot_shard part = {.shard = trainer->generation.rank,
-                                  .shards = trainer->generation.world,
-                                  .folder = plan.folder,
-                                  .stop = control_stop(trainer->control)};
-    struct checkpoint_state state;
     struct manifest about;
-    struct fleet_error why;
     int rc;
 
     collect(trainer, true);
     describe(trainer, &about);
     rc = agree_on_folder(trainer, &about, &plan, err);
-    if (rc == 0 && plan.is_shared) {
-        save_state_of(trainer, &state);
-        if (private_is_saved(trainer))
-            private_add_spaces(trainer, &state);
-        follow(trainer);
-        trainer->save.begun_in = trainer->generation.id;
-        if (snapshot_begin_shard(trainer->save.snapshot, &state, &about, &part, &why) < 0)
-            report_failed_save(trainer, about.step, why.text);
-        else if (trainer->generation.rank ==
-                 0) /* the others learn of it when it is complete, by a join */
-            trainer->save.saved = trainer->progress.committed;
-    }
+    if (rc == 0 && plan.is_shared)
+        rc = write_part(trainer, &about, plan.folder, err);
     cJSON_Delete(about.extra);
     if (rc == 0 && !plan.is_shared)
         save_unshared(trainer, about.step);

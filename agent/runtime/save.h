@@ -12,6 +12,7 @@
 
 #include "agent/link.h"
 #include "agent/runtime/checkpoint/snapshot.h"
+#include "agent/runtime/whole.h"
 
 struct backend;
 struct fleet_error;
@@ -27,6 +28,7 @@ struct trainer_save {
     int64_t began_at;    /* step of another run's checkpoint that this run continues; 0 = none */
     bool is_shared;      /* reported that another run writes into our folder */
     bool has_told_alone; /* that a checkpoint has the private values of the first rank only */
+    struct whole whole;  /* what this rank writes where ranks share tensors */
     bool is_called;  /* a save that needs all ranks: one wants all to save after the newest vote */
     bool wants_call; /* this rank wants it: the agent has ordered a checkpoint */
     int64_t called_at; /* update that all ranks have saved together because one called */
@@ -54,6 +56,9 @@ int save_open(struct trainer *trainer, struct fleet_error *err);
  * errors as train_run(): a peer was lost while the ranks agreed.
  */
 int save_if_due(struct trainer *trainer, struct fleet_error *err);
+
+/* Returns when the state may be changed. */
+void save_guard(struct trainer *trainer);
 
 /* The generation broke: stop waiting for a checkpoint that its ranks were writing together. */
 void save_abandon(struct trainer *trainer);

@@ -17,9 +17,15 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 
+/* The first rank of each cell reads the same files; one of them says what there is to say. */
+static bool is_speaker(const struct trainer *trainer)
+{
+    return trainer->generation.rank == 0;
+}
+
 static void report_warnings(struct trainer *trainer, const struct fleet_errors *warnings)
 {
-    for (size_t i = 0; i < warnings->count && i < FLEET_ERRORS_MAX; i++)
+    for (size_t i = 0; is_speaker(trainer) && i < warnings->count && i < FLEET_ERRORS_MAX; i++)
         trainer_warn(trainer, "checkpoint %s passed over: %s", warnings->items[i].path,
                      warnings->items[i].message);
 }
@@ -33,7 +39,7 @@ static void report_origin(struct trainer *trainer, const struct manifest *manife
 
     origin_compare(manifest->job, trainer->job.origin, &fields);
     (void)fleet_json_opt_string(manifest->job, "name", &name, NULL);
-    if (fields.length > 0)
+    if (fields.length > 0 && is_speaker(trainer))
         trainer_warn(
             trainer,
             "spec.training.checkpoint.resume: training goes on from %s, which job %s wrote "
@@ -62,7 +68,8 @@ static int resume_from(struct trainer *trainer, const struct manifest *manifest,
             folder, manifest->step, trainer->job.merge);
     if (ledger_decode(trainer->progress.ledger, manifest->extra, manifest->updates, err) < 0)
         return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
-    if (strcmp(manifest->instruction_set, fleet_isa_names[trainer->generation.level]) != 0)
+    if (strcmp(manifest->instruction_set, fleet_isa_names[trainer->generation.level]) != 0 &&
+        is_speaker(trainer))
         trainer_warn(trainer,
                      "resumed at instruction-set level %s a checkpoint computed at %s: the same "
                      "arithmetic, other last digits",
@@ -80,6 +87,8 @@ static void report_resumed(struct trainer *trainer, const char *folder)
     FLEET_AUTO_FREE char *place = fleet_file_join(trainer->job.config.checkpoint.path, folder);
     int64_t step = trainer_steps(trainer, trainer->progress.committed);
 
+    if (!is_speaker(trainer))
+        return;
     if (trainer->progress.committed == trainer->job.updates)
         trainer_note(trainer, "all %" PRId64 " steps are done (%s): nothing is left to do", step,
                      place);
@@ -181,7 +190,7 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
         return rc;
     if (found)
         return private_begin(trainer, err);
-    state_initialize(&trainer->state, trainer->job.config.seed, trainer->job.threads);
+    placement_initialize(trainer);
     trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = 0;
     *out_is_initial = trainer->job.config.model.initial_weights == NULL;
     if (!*out_is_initial) {

@@ -39,7 +39,7 @@ static void add_part(struct trainer *trainer, const struct ownership_line *line,
 {
     const struct ownership *map = &trainer->placement.map;
     struct share *share = &trainer->share;
-    int own = trainer->generation.rank, owner = ownership_owner(map, line, own);
+    int own = trainer->generation.place.replica, owner = ownership_owner(map, line, own);
     struct share_part part = {.first = first,
                               .count = end - first,
                               .is_own = owner == own,
@@ -47,7 +47,7 @@ static void add_part(struct trainer *trainer, const struct ownership_line *line,
 
     if (!part.is_own)
         add_message(share, &part, owner);
-    for (int r = 0; r < trainer->generation.world && part.is_own; r++)
+    for (int r = 0; r < trainer->generation.replicas && part.is_own; r++)
         if (r != own && ownership_owner(map, line, r) == own)
             add_message(share, &part, r);
     share->parts = fleet_grow(share->parts, share->part_count, sizeof(*share->parts));
@@ -118,7 +118,7 @@ int share_parameters(struct trainer *trainer, struct fleet_error *err)
         return 0;
     for (size_t i = 0; i < share->part_count; i++)
         map_part(trainer, &share->parts[i]);
-    rc = comm_messages(trainer->net.comm, share->messages, (int)share->message_count,
+    rc = comm_messages(trainer->net.cell, share->messages, (int)share->message_count,
                        trainer_deadline_ms(trainer), err);
     for (size_t i = 0; i < share->part_count; i++)
         unmap_part(trainer, &share->parts[i]);

@@ -199,7 +199,7 @@ static void initial_values(const struct program_var *var, uint64_t seed, int64_t
 /* What the threads of state_initialize() share; every task is a chunk of one variable. */
 struct initial_work {
     struct state *state;
-    uint64_t seed;
+    const struct state_seeds *seeds;
     float *chunks;         /* [threads][INITIAL_CHUNK] */
     int64_t *first_chunks; /* [var_count + 1] number of each variable's first chunk, ascending */
 };
@@ -259,7 +259,8 @@ static void initialize_chunk(void *context, int64_t number, int thread)
     if (var->role == PROGRAM_ROLE_STATE)
         memset(chunk, 0, (size_t)count * sizeof(*chunk));
     else
-        initial_values(var, work->seed, first, count, chunk);
+        initial_values(var, var->slice.parts > 0 ? work->seeds->divided : work->seeds->job, first,
+                       count, chunk);
     backend->vtable->copy_in(backend, to + (size_t)first * sizeof(*chunk), chunk,
                              (size_t)count * sizeof(*chunk));
 }
@@ -281,9 +282,9 @@ static struct thread_pool *new_pool(int *threads, int64_t tasks)
     return pool;
 }
 
-void state_initialize(struct state *state, uint64_t seed, int threads)
+void state_initialize(struct state *state, const struct state_seeds *seeds, int threads)
 {
-    struct initial_work work = {.state = state, .seed = seed};
+    struct initial_work work = {.state = state, .seeds = seeds};
     struct thread_pool *pool;
     int64_t count;
 

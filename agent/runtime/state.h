@@ -63,13 +63,19 @@ int state_reserve_slots(struct state *state, int count, struct fleet_error *err)
 /* Free all gradient slots. */
 void state_release_slots(struct state *state);
 
+/* What random values are keyed by. */
+struct state_seeds {
+    uint64_t job;
+    uint64_t divided; /* for parameters that are divided */
+};
+
 /*
  * Set the state before the first step. Parameters are random numbers keyed by (seed, name,
  * element), so every machine computes the same ones. The optimizer states that the rank holds are
  * zero. Buffers get the program's initial values. `threads` threads do the work (0: as many as the
  * CPU quota allows); their number changes no bit.
  */
-void state_initialize(struct state *state, uint64_t seed, int threads);
+void state_initialize(struct state *state, const struct state_seeds *seeds, int threads);
 
 /* The parts of the committed state; returns how many. If `is_divided`, ranks hold different parts
  * of the optimizer states, and these are left out. Borrowed. */

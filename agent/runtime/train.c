@@ -125,7 +125,7 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
         return err->code;
     state_read(&trainer->state, trainer->job.plan.program.loss, row);
     running_take(&trainer->progress.running, &trainer->state, row + 1);
-    if (trainer->progress.running.is_shared && trainer->generation.rank > 0)
+    if (trainer->progress.running.is_shared && trainer->generation.place.replica > 0)
         running_pass_over(&trainer->progress.running, row + 1);
     return 0;
 }
@@ -164,8 +164,8 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
     bool is_folded_later = range == &trainer->generation.range && exchange_folds(trainer);
     int64_t end = is_folded_later ? range->folds_first : range->count;
 
-    if (trainer->progress.viewed > 0 && trainer->save.snapshot)
-        snapshot_guard(trainer->save.snapshot); /* a checkpoint may still be read from slot 0 */
+    if (trainer->progress.viewed > 0)
+        save_guard(trainer); /* a checkpoint may still be read from slot 0 */
     trainer->progress.viewed = 0;
     set_loss_scale(trainer);
     for (int64_t i = 0; i < end; i++) {
@@ -198,6 +198,7 @@ static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t
                           .leaves = leaves,
                           .row = trainer->job.row,
                           .rows = trainer->progress.leaves,
+                          .grid = &trainer->job.plan.topology,
                           .workspace = trainer->progress.vote_workspace};
 
     trainer->progress.voted = update;

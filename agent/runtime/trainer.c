@@ -212,7 +212,7 @@ int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err)
 
 static int plan_job(struct trainer *trainer, struct fleet_error *err)
 {
-    int rc = placement_plan(trainer, PLAN_ANY_WORLD, err);
+    int rc = placement_plan(trainer, PLAN_ANY_WORLD, 0, err);
 
     if (rc == 0)
         rc = trainer_follow_plan(trainer, err);
@@ -247,16 +247,6 @@ static void start_prefetch(struct trainer *trainer)
     trainer->data.prefetch = prefetch_new(&options);
 }
 
-/* A generation may give this rank a part of the optimizer states only: memory waits for it. */
-static bool may_divide(const struct trainer *trainer)
-{
-    const struct strategy *asked = &trainer->job.strategy.strategy;
-
-    if (average_is_on(trainer)) /* ranks whose parameters differ share nothing */
-        return false;
-    return asked->sharding || asked->hybrid_configs.sharding_degree > 1 || select_is_auto(asked);
-}
-
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err)
 {
     const char *uid = getenv(JOB_UID_ENV);
@@ -271,11 +261,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
                                                   &trainer->device.memory_backend, err)) < 0)
         return rc;
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
-        (rc = plan_job(trainer, err)) < 0 ||
-        (rc = placement_build(&trainer->job.plan, may_divide(trainer) ? 2 : 1, PLACEMENT_NO_RANK,
-                              &trainer->placement, err)) < 0 ||
-        (rc = state_init(&trainer->state, &trainer->job.plan.program, &trainer->placement.memory,
-                         trainer->device.memory_backend, err)) < 0 ||
+        (rc = plan_job(trainer, err)) < 0 || (rc = placement_begin(trainer, err)) < 0 ||
         (rc = save_open(trainer, err)) < 0 || (rc = listen_for_peers(trainer, err)) < 0) {
         trainer_close(trainer);
         return rc;
@@ -289,6 +275,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
 void trainer_close(struct trainer *trainer)
 {
     snapshot_free(trainer->save.snapshot); /* reads the state */
+    whole_release(&trainer->save.whole);
     exchange_close(trainer);
     comm_free(trainer->net.comm);
     executor_free(trainer->device.executor);

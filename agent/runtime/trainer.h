@@ -41,6 +41,7 @@
 #include "agent/runtime/share.h"
 #include "agent/runtime/state.h"
 #include "libfleet/plan/plan.h"
+#include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/strategy_spec.h"
 #include "libfleet/training/training.h"
 
@@ -92,6 +93,8 @@ struct trainer_generation {
     struct fleet_generation id;
     struct fleet_lineage lineage;
     int rank, world;
+    struct cell_place place; /* of `rank` in the plan's grid */
+    int replicas;
     int state_world; /* ranks of the generation that our state is of, 0 = we have none */
     enum fleet_isa level;
     struct leaf_range range;      /* of a complete update */
@@ -103,6 +106,8 @@ struct trainer_generation {
 struct trainer_net {
     int listener, port; /* accepts data connections */
     struct comm *comm;  /* NULL between generations */
+    struct comm *cell;  /* of the ranks of our cell, by replicas; like `comm` otherwise */
+    struct comm *alone; /* `cell` where it has one rank, else NULL */
     struct exchange_groups groups;
     uint32_t *messages; /* of dgc, of all ranks */
     size_t messages_bytes;

@@ -140,21 +140,21 @@ static double batch_loss(const struct trainer *trainer, const float *leaves, int
            (float)trainer->job.micro_batches;
 }
 
-/* The mean over the ranks of each one's own mean loss, in this generation's shares. */
-static double loss_of_ranks(const struct trainer *trainer, const float *leaves, int64_t count)
+/* The mean over the replicas of each one's own mean loss, in this generation's shares. */
+static double loss_of_replicas(const struct trainer *trainer, const float *leaves, int64_t count)
 {
-    int world = trainer->generation.world;
+    int replicas = trainer->generation.replicas;
     double sum = 0;
 
-    for (int r = 0; r < world; r++) {
-        int64_t first = tree_first_leaf(count, world, r),
-                end = tree_first_leaf(count, world, r + 1);
+    for (int r = 0; r < replicas; r++) {
+        int64_t first = tree_first_leaf(count, replicas, r),
+                end = tree_first_leaf(count, replicas, r + 1);
         double own = 0;
         for (int64_t i = first; i < end; i++)
             own += (double)leaves[i * trainer->job.row];
         sum += own / (double)(end > first ? end - first : 1);
     }
-    return sum / world;
+    return sum / replicas;
 }
 
 /* Whether the parameters are to be averaged now. A rank that commits in the next generation learns
@@ -163,7 +163,7 @@ static void plan_average(struct trainer *trainer, int64_t update, const float *l
                          int64_t count)
 {
     struct averaging_step step = {.update = update,
-                                  .loss = loss_of_ranks(trainer, leaves, count),
+                                  .loss = loss_of_replicas(trainer, leaves, count),
                                   .rate = update_rate(trainer, update)};
 
     if (ledger_average(trainer->progress.ledger, &trainer->job.rules, &step) &&
@@ -198,8 +198,7 @@ static int apply_update(struct trainer *trainer, int64_t update, enum ledger_ver
 
     if (verdict != LEDGER_APPLY && verdict != LEDGER_ZERO)
         return 0;
-    if (trainer->save.snapshot)
-        snapshot_guard(trainer->save.snapshot);
+    save_guard(trainer);
     if (verdict == LEDGER_ZERO)
         zero_gradient(trainer);
     rc = run_section(trainer, update, PROGRAM_SECTION_UPDATE, &never, err);

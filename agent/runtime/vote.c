@@ -12,6 +12,7 @@
 
 #include "libfleet/base/error.h"
 #include "libfleet/plan/tree.h"
+#include "libfleet/strategy/cells.h"
 
 /* On the wire, followed by the rows of the rank's leaves. Ranks of one generation run the same
  * build on the same kind of machine; the handshake of the communicator refuses others. */
@@ -21,21 +22,33 @@ struct ballot {
     int64_t calls;
 };
 
-static int64_t leaves_of(int64_t leaves, int world, int rank)
+/* The leaves whose rows `rank` sends: those of its replica, if it is of the last cell. */
+static struct tree_share share_of(const struct vote *vote, int rank)
 {
-    return tree_first_leaf(leaves, world, rank + 1) - tree_first_leaf(leaves, world, rank);
+    struct cell_place place = cells_place(vote->grid, rank);
+    struct tree_share share = tree_share_of(vote->leaves, cells_replicas(vote->grid),
+                                            place.replica, vote->in_turn);
+
+    if (place.cell + 1 < cells_unit(vote->grid))
+        share.end = share.first;
+    return share;
 }
 
-static struct tree_share share_of(const struct vote *vote, const struct comm *comm, int rank)
+static int64_t leaves_of(const struct vote *vote, int rank)
 {
-    return tree_share_of(vote->leaves, comm->world, rank, vote->in_turn);
+    struct tree_share share = share_of(vote, rank);
+    int64_t count = 0;
+
+    for (int64_t leaf = share.first; leaf < share.end; leaf += share.step)
+        count++;
+    return count;
 }
 
 /* The rows of a rank's leaves, from one behind the other to their places in `rows`, or back. */
-static void copy_rows(const struct vote *vote, const struct comm *comm, int rank, char *packed,
+static void copy_rows(const struct vote *vote, int rank, char *packed,
                       bool unpacks)
 {
-    struct tree_share share = share_of(vote, comm, rank);
+    struct tree_share share = share_of(vote, rank);
     size_t bytes = (size_t)vote->row * sizeof(*vote->rows);
 
     for (int64_t leaf = share.first; leaf < share.end; leaf += share.step, packed += bytes) {
@@ -66,7 +79,7 @@ static int count_ballots(char *all, const size_t *bytes, struct comm *comm, stru
                                ", this one does not: memory or processor at fault",
                                r, ballot.is_finite ? "a finite" : "an infinite", vote->update);
         vote->calls |= ballot.calls != 0;
-        copy_rows(vote, comm, r, all + sizeof(ballot), true);
+        copy_rows(vote, r, all + sizeof(ballot), true);
         all += bytes[r];
     }
     vote->is_finite = is_finite;
@@ -89,11 +102,11 @@ int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct f
         .update = vote->update, .is_finite = vote->is_finite, .calls = vote->calls};
 
     for (int r = 0; r < comm->world; r++)
-        bytes[r] = sizeof(ballot) + (size_t)(leaves_of(vote->leaves, comm->world, r) * vote->row) *
-                                        sizeof(*vote->rows);
+        bytes[r] =
+            sizeof(ballot) + (size_t)(leaves_of(vote, r) * vote->row) * sizeof(*vote->rows);
     all = mine + bytes[comm->rank];
     memcpy(mine, &ballot, sizeof(ballot));
-    copy_rows(vote, comm, comm->rank, mine + sizeof(ballot), false);
+    copy_rows(vote, comm->rank, mine + sizeof(ballot), false);
     if (comm_all_gather_varying(comm, mine, bytes, all, deadline_ms, err) < 0)
         return fleet_error_wrap(err, "vote on update %" PRId64, vote->update);
     return count_ballots(all, bytes, comm, vote, err);

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "agent/runtime/comm/comm.h"
+#include "libfleet/strategy/topology.h"
 
 struct fleet_error;
 
@@ -30,6 +31,7 @@ struct vote {
     int64_t leaves;  /* micro-batches of the update */
     int64_t row;     /* floats of a leaf */
     float *rows;     /* [leaves][row]; in: the own range; out: all */
+    const struct topology *grid; /* of the ranks; those of the last cell have the losses */
     void *workspace; /* vote_workspace() bytes, 16-byte aligned */
 };
 

@@ -7,6 +7,7 @@
 #include <limits.h>
 
 #include "controller/fleetjob/policy.h"
+#include "libfleet/plan/plan.h"
 
 #define OWN_TRAINER_WAIT_S 60 /* if the cluster has room, a pod is replaced within this time */
 
@@ -24,6 +25,16 @@ static double replacement_ms(const struct fleetjob_spec *spec)
     if (seconds < 0)
         seconds = spec->has_training ? 0 : OWN_TRAINER_WAIT_S;
     return (double)seconds * 1e3;
+}
+
+/* Whether and how ranks of the built-in trainer share a model. */
+static struct topology grid_of(const struct fleetjob_spec *spec)
+{
+    struct plan_request request =
+        plan_request_of(spec->has_training ? &spec->training : NULL, &spec->strategy,
+                        spec->strategy_policy, &spec->strategy_options, PLAN_ANY_WORLD);
+
+    return spec->has_training ? plan_least_grid(&request) : (struct topology){0};
 }
 
 void elastic_policy_apply(struct pass *pass)
@@ -47,6 +58,8 @@ void elastic_policy_apply(struct pass *pass)
                    .timeout_ms = (double)policy->elastic.timeout_seconds * 1e3,
                    .restarts_max = clamp(policy->restart.max_restarts),
                    .reset_after_steps = policy->restart.reset_after_steps,
-                   .own_trainer = !pass->spec->has_training}};
+                   .own_trainer = !pass->spec->has_training,
+                   .grid = grid_of(pass->spec),
+                   .ranks_of_member = clamp(worker->processes_per_pod)}};
     pass->out->hub.policy.rules = pass->out->hub.rules;
 }

@@ -8,6 +8,7 @@
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/memory_limit.h"
+#include "libfleet/api/spares.h"
 #include "libfleet/api/validation.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
@@ -108,6 +109,21 @@ static bool build_plan(const struct fleetjob *job, const struct plan_request *re
     return has_plan;
 }
 
+/* Where ranks share a model, an elastic job trains with whole replicas; others are spares. */
+static void leave_spares(const struct fleetjob *job, struct plan_request *request,
+                         struct fleet_errors *warnings)
+{
+    int64_t workers = job->spec.worker.replicas, trained = spares_trained(job, workers);
+
+    if (request->world == PLAN_ANY_WORLD || trained == workers || trained == 0)
+        return;
+    request->world = (int)fleetjob_world_size(job, trained);
+    fleet_errors_add(warnings, "spec.worker.replicas",
+                     "of %lld workers %lld train and %lld wait as spares: %d ranks share a model",
+                     (long long)workers, (long long)trained, (long long)(workers - trained),
+                     topology_least_world(&job->spec.strategy));
+}
+
 static struct plan_request make_request(const struct fleetjob *job,
                                         const struct judge_options *options)
 {
@@ -138,12 +154,14 @@ static struct plan_request make_request(const struct fleetjob *job,
 /* Make the plan, or only the checks that do not need it. If a setting cannot run, do not report it
  * for the wrong optimizer as well. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
-                     struct plan *out, struct fleet_errors *errors)
+                     struct plan *out, struct fleet_errors *errors, struct fleet_errors *warnings)
 {
     struct plan_request request = make_request(job, options);
     struct fleet_errors obstacles = {0}, found = {0};
     bool has_plan;
 
+    if (options->world_size == 0 && warnings)
+        leave_spares(job, &request, warnings);
     has_plan = build_plan(job, &request, out, &found);
     plan_obstacles(&request, &obstacles);
     fleet_errors_merge(errors, &found);
@@ -166,7 +184,7 @@ bool judge_job(const struct fleetjob *job, const struct judge_options *options,
     bool has_plan;
 
     (void)validation_check(job, &validation, errors, warnings);
-    has_plan = try_plan(job, options, out_plan, errors);
+    has_plan = try_plan(job, options, out_plan, errors, warnings);
     if (has_plan)
         (void)memory_limit_check(job, out_plan, &memory);
     fleet_errors_merge(errors, &memory);

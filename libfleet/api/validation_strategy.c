@@ -9,6 +9,7 @@
 
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/idle_fields.h"
+#include "libfleet/api/spares.h"
 #include "libfleet/api/validation_internal.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
@@ -21,11 +22,19 @@ static const char *strategy_path(const struct validation *c)
     return fleetjob_strategy_path(c->job);
 }
 
+/* The ranks that train of so many workers; all of them where they do not make one replica. */
+static int64_t trained_world(const struct validation *c, int64_t workers)
+{
+    int64_t trained = spares_trained(c->job, workers);
+
+    return fleetjob_world_size(c->job, trained > 0 ? trained : workers);
+}
+
 static int64_t nominal_world(const struct validation *c)
 {
     if (c->options->world_size > 0)
         return c->options->world_size;
-    return fleetjob_world_size(c->job, c->job->spec.worker.replicas);
+    return trained_world(c, c->job->spec.worker.replicas);
 }
 
 /*
@@ -134,8 +143,7 @@ static void check_largest(const struct validation *c)
     if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas ||
         !validation_knows(c, "spec.worker.maxReplicas"))
         return;
-    surroundings.world_size =
-        data_parallel_degree(c, fleetjob_world_size(c->job, worker->max_replicas));
+    surroundings.world_size = data_parallel_degree(c, trained_world(c, worker->max_replicas));
     (void)training_config_check(&c->job->spec.training, "spec.training", &surroundings, c->errors);
 }
 
@@ -151,7 +159,7 @@ static void refuse_size(const struct validation *c, const struct fleet_errors *r
 }
 
 /* An elastic job trains with any number of workers between its bounds: the degrees must fit each of
- * them. */
+ * them, without its spares. */
 static void check_each_size(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -163,8 +171,9 @@ static void check_each_size(const struct validation *c)
         return;
     for (int64_t replicas = worker->min_replicas;
          replicas <= worker->max_replicas && refused.count == 0; replicas++)
-        (void)topology_build(&c->job->spec.strategy, (int)fleetjob_world_size(c->job, replicas),
-                             strategy_path(c), &topology, &refused);
+        if (spares_trained(c->job, replicas) > 0)
+            (void)topology_build(&c->job->spec.strategy, (int)trained_world(c, replicas),
+                                 strategy_path(c), &topology, &refused);
     if (refused.count > 0)
         refuse_size(c, &refused);
     fleet_errors_release(&refused);

@@ -13,6 +13,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/division.h"
 #include "libfleet/program/program.h"
+#include "libfleet/program/slice.h"
 #include "libfleet/strategy/partition.h"
 
 #define EVERY_SPACE (OWNERSHIP_BIT(OWNERSHIP_SPACES) - 1)
@@ -48,7 +49,7 @@ static size_t list_parameters(const struct program *program, int64_t *firsts, in
             continue;
         fleet_assert(count == 0 || firsts[count - 1] < var->flat_offset);
         firsts[count] = var->flat_offset;
-        sizes[count++] = program_var_elements(var);
+        sizes[count++] = slice_whole_elements(var); /* the same in each cell */
     }
     return count;
 }

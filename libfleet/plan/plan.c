@@ -25,6 +25,7 @@
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/program_build.h"
+#include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
@@ -159,6 +160,7 @@ static int select_strategy(const struct plan_request *request, const struct stra
         topology_build(&plan->selection.final, plan->world, path_of(request), &plan->topology,
                        errors) < 0)
         return -EINVAL;
+    plan->cell = cells_place(&plan->topology, request->rank).cell;
     list_obstacles(request, plan);
     refuse_obstacles(request, asked, plan, errors);
     return 0;
@@ -190,6 +192,25 @@ static void take_idle_units_back(struct select_result *selection)
     applied->count = kept;
 }
 
+/* The part of divided tensors that ranks of the plan's cell have. */
+static struct program_cell program_cell_of(const struct plan *plan)
+{
+    return (struct program_cell){.model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
+                                 .model_rank =
+                                     cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL)};
+}
+
+/* Ranks that share tensors divide heads and features. Otherwise the whole program is built, to find
+ * its other errors. */
+static bool is_divisible(const struct plan_request *request, const struct plan *plan)
+{
+    struct fleet_error ignored;
+
+    return !request->is_undivided &&
+           model_check_ranks(request->training, plan->topology.degree[TOPOLOGY_MODEL], &ignored) ==
+               0;
+}
+
 /* Program and memory, if the size of the model is known; the selection is made. */
 static int build_program_parts(const struct plan_request *request, const struct strategy *asked,
                                struct plan *plan, struct fleet_errors *errors)
@@ -199,7 +220,9 @@ static int build_program_parts(const struct plan_request *request, const struct 
                                    .options = request->options,
                                    .idle = &plan->selection.without_effect,
                                    .notes = &plan->selection.notes,
-                                   .world = plan->world};
+                                   .world = plan->world,
+                                   .cell = is_divisible(request, plan) ? program_cell_of(plan)
+                                                                       : (struct program_cell){0}};
     struct fleet_error err;
 
     (void)check_surroundings(request, plan, errors);
@@ -317,7 +340,7 @@ static int divide(const struct plan_request *request, struct plan *plan,
 {
     const int *degree = plan->topology.degree;
     struct plan_division division = {.stages = degree[TOPOLOGY_PIPELINE],
-                                     .model_ranks = degree[TOPOLOGY_MODEL],
+                                     .model_ranks = plan->has_program ? 1 : degree[TOPOLOGY_MODEL],
                                      .shards = degree[TOPOLOGY_SHARDING],
                                      .greedy = plan->is_greedy};
     const struct strategy_options *options = request->options;
@@ -363,6 +386,15 @@ static void measure(const struct plan_request *request, struct plan *plan)
         plan->leaves = plan_replicas(plan); /* a number of ranks that is only assumed */
 }
 
+/* While a checkpoint is written. Where ranks share tensors, each has all that it writes. */
+static size_t copied_bytes(const struct plan *plan)
+{
+    size_t state = plan->bytes[PLAN_BYTES_PARAMETERS] + plan->bytes[PLAN_BYTES_OPTIMIZER] +
+                   plan->memory.bytes[MEMORY_BUFFERS];
+
+    return cells_unit(&plan->topology) > 1 ? state : runtime_snapshot_bytes(state);
+}
+
 static int build(const struct plan_request *request, const struct strategy *asked,
                  struct plan *plan, struct fleet_errors *errors)
 {
@@ -377,10 +409,8 @@ static int build(const struct plan_request *request, const struct strategy *aske
     measure(request, plan);
     plan_cost(plan);
     if (plan->has_program && request->training->has_checkpoint)
-        plan->snapshot_bytes = runtime_snapshot_bytes(plan->bytes[PLAN_BYTES_PARAMETERS] +
-                                                      plan->bytes[PLAN_BYTES_OPTIMIZER] +
-                                                      plan->memory.bytes[MEMORY_BUFFERS]);
-    if (plan->has_program && !request->is_draft)
+        plan->snapshot_bytes = copied_bytes(plan);
+    if (plan->has_program && !request->is_draft && plan->cell == 0)
         digest_plan(plan, request, asked);
     return 0;
 }
@@ -409,6 +439,25 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
     plan_release(&plan);
 }
 
+struct topology plan_least_grid(const struct plan_request *request)
+{
+    struct fleet_errors ignored = {0}; /* plan_build() reports them */
+    struct plan plan = {.world = topology_least_world(request->strategy)};
+    struct select_options options;
+    struct topology grid = {0};
+
+    if (plan.world > 1) {
+        options = select_options_of(request, plan.world);
+        if (strategy_select(request->strategy, &options, "", &plan.selection, &ignored) == 0 &&
+            topology_build(&plan.selection.final, plan.world, "", &plan.topology, &ignored) == 0 &&
+            cells_unit(&plan.topology) > 1)
+            grid = plan.topology;
+        fleet_errors_release(&ignored);
+        plan_release(&plan);
+    }
+    return grid;
+}
+
 int plan_build(const struct plan_request *request, struct plan *out, struct fleet_errors *errors)
 {
     STRATEGY_AUTO struct strategy none = {0};
@@ -420,7 +469,9 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
                                      request->options->partition == STRATEGY_PARTITION_GREEDY,
                         .own_trainer = request->own_trainer};
 
-    fleet_assert(request->world >= 0 && (request->training || request->only_explain) &&
+    fleet_assert(request->world >= 0 && request->rank >= 0 &&
+                 (request->rank == 0 || request->rank < request->world) &&
+                 (request->training || request->only_explain) &&
                  (request->is_draft || !request->like));
     strategy_init(&none);
     if (request->world == PLAN_ANY_WORLD)

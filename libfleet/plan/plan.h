@@ -63,9 +63,11 @@ struct plan_request {
     const struct fleet_errors *unread; /* values that could not be read (select.h); NULL: none */
     enum strategy_policy policy;
     const struct strategy_options *options; /* NULL: the defaults */
-    int world;        /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
-    int threads;      /* compute threads of a rank; 0: not known, counted as one */
-    bool has_buddies; /* runPolicy.elastic.replicas: a second holder for what one would hold */
+    int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
+    int rank;          /* the program of this rank's cell is wanted (cells.h); below `world` */
+    bool is_undivided; /* the program of a rank that has all of the model: to use its weights */
+    int threads;       /* compute threads of a rank; 0: not known, counted as one */
+    bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
     /* A trainer, whose number of ranks changes: settings stay on that only more ranks need, so that
      * the state is the same for any number. */
     bool keeps_settings;
@@ -108,7 +110,8 @@ struct plan {
     bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
     bool has_program;       /* false without a model of known size; no bytes then */
     bool borrows_program;   /* program and memory are those of plan_request.like */
-    struct program program; /* of every rank; without the knobs in cannot_run */
+    int cell;               /* whose program it is (cells.h) */
+    struct program program; /* of every rank of the cell; without the knobs in cannot_run */
     struct ownership ownership;
     struct memory_plan memory;      /* of the rank that holds most */
     struct select_result selection; /* applied, dropped, without_effect, depends_on_workers */
@@ -126,11 +129,12 @@ struct plan {
     int slots;                      /* gradient buffers live at once, on the rank that needs most */
     size_t bytes[PLAN_BYTES_COUNT]; /* of the rank that needs most, shards taken as equal */
     bool by_formula[PLAN_BYTES_COUNT];
-    size_t snapshot_bytes;              /* more, at most, while a rank writes a checkpoint */
-    struct plan_traffic traffic;        /* of the rank that sends most */
-    double sent_bytes;                  /* the sum of it */
-    double flops;                       /* of one micro-batch, forward and backward */
-    char digest[FLEET_SHA256_HEX_SIZE]; /* of program and configuration, not of the world */
+    size_t snapshot_bytes;       /* more, at most, while a rank writes a checkpoint */
+    struct plan_traffic traffic; /* of the rank that sends most */
+    double sent_bytes;           /* the sum of it */
+    double flops;                /* of one micro-batch, forward and backward */
+    /* Of program and configuration, not of the world. Only of the first cell; else "". */
+    char digest[FLEET_SHA256_HEX_SIZE];
 };
 
 /*
@@ -145,6 +149,12 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
  * PLAN_ANY_WORLD counts as two ranks at least.
  */
 void plan_obstacles(const struct plan_request *request, struct fleet_errors *errors);
+
+/*
+ * The grid of the fewest ranks if ranks share a model, for the hub: worlds of the job are multiples
+ * of its world. `world` 0: ranks do not share a model, or it is not known how. Nothing is reported.
+ */
+struct topology plan_least_grid(const struct plan_request *request);
 
 /*
  * The map of the plan's job on `replicas` ranks with `shards` shards, 1: nothing is divided. Also

@@ -11,6 +11,7 @@
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/program_build.h"
+#include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/knobs.h"
 #include "libfleet/training/loss_scaling.h"
 
@@ -122,7 +123,8 @@ static bool is_same_without(struct idle *idle, const char *path)
     strategy_copy(&changed, context.strategy);
     field = find(&changed, path, &message);
     knob_reset(field, message);
-    if (plan_shards(idle->plan) > 1 && !is_same_grid(idle->plan, &changed))
+    if ((plan_shards(idle->plan) > 1 || cells_unit(&idle->plan->topology) > 1) &&
+        !is_same_grid(idle->plan, &changed))
         return false;
     context.strategy = &changed;
     context.idle = NULL;
@@ -164,6 +166,7 @@ static const char *judge_exchange(const struct idle *idle, const char *path, boo
         "dgc_configs.rampup_begin_step",
         "dgc_configs.rampup_step",
         "dgc_configs.sparsity",
+        "tensor_parallel_configs.tensor_init_seed", /* the start of the parameters */
     };
 
     *out_is_exchange = false;

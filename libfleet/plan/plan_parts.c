@@ -13,6 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"
+#include "libfleet/program/slice.h"
 #include "libfleet/program/stages.h"
 #include "libfleet/strategy/partition.h"
 
@@ -152,7 +153,7 @@ static void count_all(struct divider *d)
     for (int v = 0; v < d->program->var_count; v++) {
         if (d->program->vars[v].role != PROGRAM_ROLE_PARAMETER)
             continue;
-        d->parts->elements += program_var_elements(&d->program->vars[v]);
+        d->parts->elements += slice_whole_elements(&d->program->vars[v]);
         if (d->first_stage[v] < 0) /* read by no operator: it stays with the first */
             d->first_stage[v] = d->last_stage[v] = 0;
         if (d->first_stage[v] != d->last_stage[v])

@@ -22,11 +22,12 @@ struct fleet_error;
 struct program;
 
 struct plan_division {
-    int stages, model_ranks, shards; /* each >= 1 */
-    bool greedy;                     /* shards by weight instead of in order */
-    int chunks;                      /* of layers on each stage; 0 counts as 1 */
-    const int64_t *layers;           /* [layer_count] of each virtual stage, borrowed; by hand */
-    size_t layer_count;              /* 0: by cost */
+    int stages, shards;    /* each >= 1 */
+    int model_ranks;       /* that divide the program's tensors; 1: they do not, or have done so */
+    bool greedy;           /* shards by weight instead of in order */
+    int chunks;            /* of layers on each stage; 0 counts as 1 */
+    const int64_t *layers; /* [layer_count] of each virtual stage, borrowed; by hand */
+    size_t layer_count;    /* 0: by cost */
 };
 
 struct plan_stage {

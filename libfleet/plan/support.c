@@ -34,6 +34,12 @@ static bool divides_more(const struct support_question *q, const struct support_
     return has_shards(q) && q->selection->final.sharding_configs.stage > 2;
 }
 
+static bool divides_cells(const struct support_question *q, const struct support_gap *gap)
+{
+    (void)gap;
+    return has_shards(q) && q->topology->degree[TOPOLOGY_MODEL] > 1;
+}
+
 static bool cuts_at_anchors(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
@@ -122,13 +128,12 @@ const struct support_gap support_gaps[] = {
      "the built-in trainer cuts segments by size (segment_broadcast_MB)",
      cuts_at_anchors,
      0},
-    {"tensor_parallel",
-     {"hybrid_configs.mp_degree", "sharding_configs.mp_degree",
-      "tensor_parallel_configs.tensor_parallel_degree"},
-     "with a degree above 1",
-     NO_PASS,
-     is_unit,
-     UNIT_BIT(UNIT_TENSOR_PARALLEL)},
+    {"hybrid_configs.sharding_degree",
+     {NULL},
+     "above 1, together with tensor parallelism",
+     "the built-in trainer cannot divide state over ranks that share tensors yet",
+     divides_cells,
+     0},
     {"hybrid_configs.sep_degree",
      {NULL},
      "above 1",
@@ -210,14 +215,33 @@ static bool is_written(const struct strategy *asked, const char *knob)
            (field->kind != KNOB_BOOL || *(const bool *)knob_value(field, message));
 }
 
+/* The degree that brings `knob` into effect, or NULL. */
+static const char *find_degree(const struct strategy *asked, const char *knob,
+                               const struct support_gap *gaps)
+{
+    for (const struct support_gap *gap = gaps; gap->knob; gap++)
+        for (int i = 0; i < SUPPORT_DEGREES_MAX && gap->degrees[i]; i++)
+            if (strcmp(gap->knob, knob) == 0 && is_above_one(asked, gap->degrees[i]))
+                return gap->degrees[i];
+    return NULL;
+}
+
 const char *support_blamed_field(const struct strategy *asked, const char *knob)
 {
+    /* It runs, but not with each model and number of ranks. */
+    static const struct support_gap runs[] = {
+        {.knob = "tensor_parallel",
+         .degrees = {"hybrid_configs.mp_degree", "sharding_configs.mp_degree",
+                     "tensor_parallel_configs.tensor_parallel_degree"}},
+        {0}};
+    const char *degree;
+
     if (select_is_auto(asked))
         return "auto";
-    for (const struct support_gap *gap = support_gaps; gap->knob; gap++)
-        if (strcmp(gap->knob, knob) == 0 && !is_written(asked, knob))
-            for (int i = 0; i < SUPPORT_DEGREES_MAX && gap->degrees[i]; i++)
-                if (is_above_one(asked, gap->degrees[i]))
-                    return gap->degrees[i];
-    return knob;
+    if (is_written(asked, knob))
+        return knob;
+    degree = find_degree(asked, knob, runs);
+    if (!degree)
+        degree = find_degree(asked, knob, support_gaps);
+    return degree ? degree : knob;
 }

@@ -262,6 +262,8 @@ bool hub_machine_has_policy(const struct hub *hub, const struct hub_policy *poli
            own->reset_after_steps == policy->reset_after_steps &&
            own->progress_interval_ms == policy->progress_interval_ms &&
            own->own_trainer == policy->own_trainer &&
+           own->ranks_of_member == policy->ranks_of_member &&
+           topology_equal(&own->grid, &policy->grid) &&
            failure_rules_equal(&own->rules, &policy->rules);
 }
 

@@ -31,6 +31,7 @@
 #include "libfleet/base/generation.h"
 #include "libfleet/rendezvous/failure_rules.h"
 #include "libfleet/rendezvous/message.h"
+#include "libfleet/strategy/topology.h"
 
 struct hub;
 
@@ -53,6 +54,13 @@ struct hub_policy {
      * what they report.
      */
     bool own_trainer;
+    /*
+     * Ranks share a model: the grid of the fewest ranks, else `world` is 0. Then a generation has a
+     * multiple of the members that a replica needs; those that are left over are spares. Each
+     * member has `ranks_of_member` ranks.
+     */
+    struct topology grid;
+    int ranks_of_member;
 };
 
 /* What is known when the hub starts; all zero (but secret and job_uid) for a job's first hub. */

@@ -151,7 +151,8 @@ static void report_lost_state(struct hub *hub, struct hub_output *out)
     int64_t from = hub->chosen_first_step - 1;
 
     for (size_t i = 0; i < hub->chosen_count && hub->lost_shard < 0; i++)
-        is_held |= hub_form_has_state(hub, hub->chosen[i]);
+        is_held |= hub_cells_are_used(hub) ? hub->chosen[i]->holds
+                                           : hub_form_has_state(hub, hub->chosen[i]);
     if (is_held || hub->policy.own_trainer ||
         (hub->progress_step <= from && find_lost_shard(hub) < 0))
         return;

@@ -19,6 +19,7 @@
  *   no member has it, first time    waits timeoutSeconds for the desired number, then goes on
  *   no member has it, again         waits for all trainers that are being started, then goes on
  */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +193,8 @@ static struct tally count_members(const struct hub *hub)
                 fmax(tally.grace_end_ms, peer->down_ms + hub->policy.rejoin_grace_ms);
         }
     }
+    if (!hub_cells_are_whole(hub))
+        tally.with_state = 0;
     return tally;
 }
 
@@ -215,7 +218,7 @@ static void report_stalled(struct hub *hub, const struct tally *tally, struct hu
     hub_output_text(
         event->message,
         "%d worker%s ready, at least %d are needed (%d have trainers that do not start)",
-        tally->candidates, tally->candidates == 1 ? " is" : "s are", hub->policy.min,
+        tally->candidates, tally->candidates == 1 ? " is" : "s are", hub_cells_least(hub),
         tally->starting);
 }
 
@@ -259,13 +262,14 @@ static bool may_form(struct hub *hub, struct hub_output *out)
         return false;
     if (tally.leaving > 0 && !is_over(hub, HUB_WAIT_LEAVING, leaving_end(hub)))
         return false;
-    if (tally.candidates >= hub->policy.min &&
+    if (tally.candidates >= hub_cells_least(hub) &&
         (tally.with_state == 0 || hub_holder_missing_shard(hub) >= 0) &&
         !fleet_generation_is_none(hub->newest) && hub_holder_is_awaited(hub, out))
         return false;
-    if (tally.candidates >= hub->policy.desired)
+    if (tally.candidates >= hub_cells_seats(hub, hub->policy.desired) &&
+        tally.candidates >= hub_cells_least(hub))
         return true;
-    if (tally.candidates < hub->policy.min) {
+    if (tally.candidates < hub_cells_least(hub)) {
         hub_wait_note(hub, HUB_WAIT_FEW, INFINITY);
         report_stalled(hub, &tally, out);
         return false;
@@ -297,13 +301,13 @@ static int by_index(const void *a, const void *b)
 }
 
 /*
- * At most `desired` candidates into list[peer_count]: members of the newest generation (the lowest
+ * At most `at_most` candidates into list[peer_count]: members of the newest generation (the lowest
  * indices, if they are too many) by place, then newcomers by arrival; in a first generation all in
  * the order that hub_order() has given, else by index.
  */
-static size_t pick(const struct hub *hub, struct hub_peer **list)
+static size_t pick(const struct hub *hub, struct hub_peer **list, int at_most)
 {
-    size_t placed = 0, count, desired = (size_t)hub->policy.desired;
+    size_t placed = 0, count, desired = (size_t)at_most;
 
     for (size_t i = 0; i < hub->peer_count; i++)
         if (hub_form_is_candidate(hub, hub->peers[i]) && hub->peers[i]->place >= 0)
@@ -383,6 +387,7 @@ static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t 
  * of all. States of two generations are never mixed. */
 static void choose_state(struct hub *hub, struct hub_peer **list)
 {
+    bool is_whole = hub_cells_are_whole(hub);
     const struct hub_peer *best;
 
     hub->chosen_step = -1;
@@ -392,17 +397,33 @@ static void choose_state(struct hub *hub, struct hub_peer **list)
     if (hub->lost_shard >= 0)
         return;
     for (size_t i = 0; i < hub->chosen_count; i++) {
-        list[i]->holds = hub_form_has_state(hub, list[i]);
+        list[i]->holds = is_whole && hub_form_has_state(hub, list[i]);
         if (list[i]->holds && list[i]->status.step > hub->chosen_step)
             hub->chosen_step = list[i]->status.step;
     }
-    best = hub->chosen_step < 0 ? hub_holder_best(hub, true) : NULL;
+    best = hub->chosen_step < 0 && !hub_cells_are_used(hub) ? hub_holder_best(hub, true) : NULL;
     for (size_t i = 0; best && i < hub->chosen_count; i++) {
         list[i]->holds = fleet_generation_compare(list[i]->status.state_generation,
                                                   best->status.state_generation) == 0;
         if (list[i]->holds && list[i]->status.step > hub->chosen_step)
             hub->chosen_step = list[i]->status.step;
     }
+}
+
+/* Ranks share a model: the members that get a seat, into list and ranks. */
+static size_t seat_cells(const struct hub *hub, struct hub_peer **list, struct rank_member *ranks)
+{
+    FLEET_AUTO_FREE int *places = calloc(hub->peer_count + 1, sizeof(*places));
+    int seats = hub_cells_seats(hub, hub->policy.desired);
+    size_t count = pick(hub, list, INT_MAX);
+
+    fleet_assert(places != NULL);
+    if ((size_t)seats > count)
+        seats = hub_cells_seats(hub, (int)count);
+    count = hub_cells_choose(hub, list, count, seats, places);
+    for (size_t i = 0; i < count; i++)
+        ranks[i].rank = places[i];
+    return count;
 }
 
 static void choose(struct hub *hub)
@@ -413,12 +434,18 @@ static void choose(struct hub *hub)
 
     hub->chosen = calloc(hub->peer_count, sizeof(struct hub_peer *));
     fleet_assert(list != NULL && ranks != NULL && hub->chosen != NULL);
-    hub->chosen_count = keep_shards(hub, list, keep_holder(hub, list, pick(hub, list)));
-    for (size_t i = 0; i < hub->chosen_count; i++)
-        ranks[i].last = list[i]->place >= 0 ? list[i]->place : RANK_NONE;
-    choose_state(hub, list);
-    rc = rank_assign(ranks, hub->chosen_count, NULL);
-    fleet_assert(rc == 0); /* the places of a generation differ */
+    if (hub_cells_are_used(hub)) {
+        hub->chosen_count = seat_cells(hub, list, ranks);
+        choose_state(hub, list);
+    } else {
+        hub->chosen_count =
+            keep_shards(hub, list, keep_holder(hub, list, pick(hub, list, hub->policy.desired)));
+        for (size_t i = 0; i < hub->chosen_count; i++)
+            ranks[i].last = list[i]->place >= 0 ? list[i]->place : RANK_NONE;
+        choose_state(hub, list);
+        rc = rank_assign(ranks, hub->chosen_count, NULL);
+        fleet_assert(rc == 0); /* the places of a generation differ */
+    }
     for (size_t i = 0; i < hub->chosen_count; i++)
         hub->chosen[ranks[i].rank] = list[i];
     hub->chosen_first_step = (hub->chosen_step >= 0 ? hub->chosen_step : hub->checkpoint_step) + 1;
@@ -471,7 +498,7 @@ static bool is_whole(const struct hub *hub)
 /* Ready newcomers, or a smaller desired size, end a running generation and begin a new one. */
 static void try_resize(struct hub *hub, struct hub_output *out)
 {
-    int room = hub->policy.desired - hub->newest_members, ready = 0;
+    int room = hub_cells_seats(hub, hub->policy.desired) - hub->newest_members, ready = 0;
     /* Own trainers lose their state at a restart: one restart takes up all newcomers. */
     double settle_ms =
         hub->policy.own_trainer ? fmax(HUB_SETTLE_MS, hub->policy.replacement_ms) : HUB_SETTLE_MS;
@@ -489,6 +516,7 @@ static void try_resize(struct hub *hub, struct hub_output *out)
             ready++;
             last_ready_ms = fmax(last_ready_ms, hub->peers[i]->ready_ms);
         }
+    ready = hub_cells_seats(hub, hub->newest_members + ready) - hub->newest_members;
     if (room < 0 ||
         (room > 0 && ready > 0 && (ready >= room || has_come(hub, last_ready_ms + settle_ms))))
         hub_form_break(hub, &cause, out);

@@ -123,6 +123,8 @@ int hub_holder_missing_shard(const struct hub *hub)
     struct parts parts;
     int missing;
 
+    if (hub_cells_are_used(hub))
+        return FLEET_DIVISION_WHOLE; /* parts are of one cell: only its ranks can say */
     parts_init(hub, &parts);
     add_ready(hub, &parts);
     missing = fleet_parts_lost(parts.items, parts.count);
@@ -156,6 +158,21 @@ static bool is_out_of_reach(const struct hub *hub, int shard, const struct hub_a
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
+
+/* Of the members that are not ready: those that are do not have a whole state together. */
+static const struct hub_peer *best_away(const struct hub *hub)
+{
+    const struct hub_peer *best = NULL;
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        if (!hub_form_is_candidate(hub, peer) &&
+            is_worth(hub, peer->status.state_generation, peer->status.step) &&
+            (!best || peer->status.step > best->status.step))
+            best = peer;
+    }
+    return best;
+}
 
 /* Report, once, the member that all others wait for. */
 static void report_waiting(struct hub *hub, int index, int64_t step, bool is_quiet,
@@ -197,7 +214,9 @@ static double wait_for_shard(struct hub *hub, int shard, struct hub_output *out)
 /* Until when to wait, -INFINITY = not at all. */
 static double wait_until(struct hub *hub, struct hub_output *out)
 {
-    const struct hub_peer *ready = hub_holder_best(hub, true), *any = hub_holder_best(hub, false);
+    const struct hub_peer *ready = hub_cells_are_whole(hub) ? hub_holder_best(hub, true) : NULL;
+    const struct hub_peer *any =
+        hub_cells_are_whole(hub) ? hub_holder_best(hub, false) : best_away(hub);
     int64_t step = ready ? ready->status.step : hub->checkpoint_step;
     double until_ms = -INFINITY;
     bool is_quiet = false; /* expected to end soon; not reported */

@@ -296,6 +296,24 @@ bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer);
 /* Are its trainers up with state that may be continued? */
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
 
+/* ---- hub_cells.c: generations of jobs whose ranks share a model ------------------------------ */
+
+bool hub_cells_are_used(const struct hub *hub);
+
+/* Of `members`, those that make whole replicas; without cells all. */
+int hub_cells_seats(const struct hub *hub, int members);
+
+/* The fewest members of a generation. */
+int hub_cells_least(const struct hub *hub);
+
+/* The candidates have the state of each cell. True without cells. */
+bool hub_cells_are_whole(const struct hub *hub);
+
+/* Seat `seats` of list[count], which come in order of preference. Those that got a seat come first
+ * in the list then, with their seats in `places`; returns how many. */
+size_t hub_cells_choose(const struct hub *hub, struct hub_peer **list, size_t count, int seats,
+                        int *places);
+
 /* ---- hub_wait.c ------------------------------------------------------------------------------ */
 
 /* hub_form.c calls it: the job waits for this now. */

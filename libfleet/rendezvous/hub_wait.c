@@ -64,14 +64,14 @@ static void describe_few(struct hub *hub, char *out, size_t size)
 {
     const struct hub_peer *silent = hub->policy.own_trainer ? NULL : find_silent(hub);
 
-    (void)snprintf(out, size, "waits for workers: at least %d are needed", hub->policy.min);
+    (void)snprintf(out, size, "waits for workers: at least %d are needed", hub_cells_least(hub));
     if (!silent)
         return;
     (void)snprintf(
         out, size,
         "waits for workers: at least %d are needed; the trainer of worker %d holds the state of "
         "step %" PRId64 " and does not answer: its agent ends it unless it comes back",
-        hub->policy.min, silent->index, silent->status.step);
+        hub_cells_least(hub), silent->index, silent->status.step);
     hub->wait.until_ms = fmin(hub->wait.until_ms, silent->down_ms + SILENT_TRAINER_MS);
 }
 

@@ -424,3 +424,11 @@ int topology_group(const struct topology *t, enum topology_axis axis, int rank, 
     topology_coordinates(t, rank, coordinates);
     return coordinates[axis];
 }
+
+bool topology_equal(const struct topology *a, const struct topology *b)
+{
+    for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
+        if (a->degree[axis] != b->degree[axis] || a->order[axis] != b->order[axis])
+            return false;
+    return a->world == b->world;
+}

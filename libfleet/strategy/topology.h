@@ -69,6 +69,9 @@ int topology_build(const struct strategy *s, int world, const char *path, struct
  */
 int topology_least_world(const struct strategy *s);
 
+/* The same degrees and order. */
+bool topology_equal(const struct topology *a, const struct topology *b);
+
 /* "model", "sequence", "sharding", "pipeline", "data". */
 const char *topology_axis_name(enum topology_axis axis);
 

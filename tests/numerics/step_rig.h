@@ -62,7 +62,8 @@ static inline void step_rig_init(struct step_rig *rig, const char *training, enu
         state_reserve_slots(&rig->state, rig->plan.slots, &err) < 0 ||
         executor_new(&rig->plan.program, &rig->plan.memory, rig->backend, &rig->executor, &err) < 0)
         rig_fail("%s", err.text);
-    state_initialize(&rig->state, rig->config.seed, threads);
+    state_initialize(&rig->state, &(struct state_seeds){rig->config.seed, rig->config.seed},
+                     threads);
 }
 
 static inline void step_rig_release(struct step_rig *rig)

@@ -99,7 +99,7 @@ static void spoil_each_parameter(struct step_rig *rig, const char *job)
             rig_fail("%s: %s spoilt: found %d, operator %d, %lld of %lld; expected operator %d",
                      job, var->name, finding.is_found, finding.op, (long long)finding.wrong,
                      (long long)finding.values, wanted);
-        state_initialize(&rig->state, rig->config.seed, 1);
+        state_initialize(&rig->state, &(struct state_seeds){rig->config.seed, rig->config.seed}, 1);
     }
 }
 

@@ -62,7 +62,9 @@ static void test_initial_state__does_not_depend_on_threads(void **state)
         step_rig_init(&found, jobs[j], FLEET_ISA_PLAIN, 1);
         for (size_t t = 0; t < FLEET_COUNT(threads); t++) {
             spoil(&found.state);
-            state_initialize(&found.state, found.config.seed, threads[t]);
+            state_initialize(&found.state,
+                             &(struct state_seeds){found.config.seed, found.config.seed},
+                             threads[t]);
             expect_equal(&found, &wanted, threads[t]);
         }
         step_rig_release(&wanted);

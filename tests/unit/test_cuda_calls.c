@@ -209,7 +209,7 @@ static int train(const struct plan *plan, struct fleet_error *err)
     if (rc == 0)
         rc = executor_new(&plan->program, &plan->memory, backend, &executor, err);
     if (rc == 0) {
-        state_initialize(&state, 1, 1);
+        state_initialize(&state, &(struct state_seeds){1, 1}, 1);
         rc = run_sections(executor, &state, backend, plan, err);
     }
     executor_free(executor);

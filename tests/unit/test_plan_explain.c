@@ -329,12 +329,18 @@ static void test_plan_explain__divides_matrices(void **state)
 
     (void)state;
     job_init(&job, JOB("adam"), "{\"hybrid_configs\":{\"mp_degree\":2}}", 2);
-    assert_int_equal(job.plan.parts.stages[0].elements, 8 * (LAYER_MATRICES / 2 + LAYER_VECTORS) +
-                                                            (TOKENS + POSITIONS) / 2 + LAST_NORM);
-    /* 64 micro-batches, 8 layers, four times the layer's output, which a ring sends once with
+    /* whole: positions, norms and the biases behind sums; half: matrices, words, other biases */
+    assert_in_range(job.plan.parts.stages[0].elements,
+                    8 * LAYER_MATRICES / 2 + TOKENS / 2 + POSITIONS + LAST_NORM,
+                    8 * (LAYER_MATRICES / 2 + LAYER_VECTORS) + TOKENS / 2 + POSITIONS + LAST_NORM);
+    assert_int_equal(job.plan.parts.elements,
+                     8 * (LAYER_MATRICES + LAYER_VECTORS) + TOKENS + POSITIONS + LAST_NORM);
+    for (int kind = 0; kind < PLAN_BYTES_COUNT; kind++)
+        assert_false(job.plan.by_formula[kind]);
+    /* 64 micro-batches, once forward: the embedding and twice a layer, which a ring sends once with
      * two */
-    expect_sent(&job.plan.traffic, "all_reduce", "outputs of divided layers",
-                64.0 * 8 * 4 * BOUNDARY);
+    expect_sent(&job.plan.traffic, "all_reduce", "values of micro-batches",
+                64.0 * (1 + 8 * 2) * BOUNDARY);
     job_release(&job);
 }
 

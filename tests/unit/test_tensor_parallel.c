@@ -221,7 +221,7 @@ static int worker_open(struct worker *w, const struct trial *trial, const struct
     w->communication.groups[OP_GROUP_REPLICAS] = w->groups[1];
     w->workspace = malloc(communication_workspace(&w->communication, &w->program) + 1);
     w->communication.workspace = w->workspace;
-    state_initialize(&w->state, 7, 1);
+    state_initialize(&w->state, &(struct state_seeds){7, 7}, 1);
     set_loss_scale(w);
     return executor_bind(w->executor, &w->communication, err);
 }

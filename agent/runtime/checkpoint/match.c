@@ -14,8 +14,10 @@
 #include "libfleet/base/map.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/checkpoint/safetensors.h"
+#include "libfleet/program/slice.h"
 
-/* One tensor of a file that goes to elements [first, …) of one of the program's. */
+/* One tensor of a file: it is elements [first, …) of the whole tensor that one of the program's is,
+ * or is a part of. */
 struct match {
     const struct safetensors_tensor *from;
     const struct checkpoint_tensor *to;
@@ -35,7 +37,7 @@ enum misfit {
 struct matcher {
     struct checkpoint_tensors wanted;
     struct fleet_map by_name; /* name -> struct checkpoint_tensor */
-    int64_t *found;           /* [wanted.count]: elements of each that files hold */
+    int64_t *found;           /* [wanted.count]: our elements of each that files hold */
     struct match *matches;    /* [match_count] */
     size_t match_count;
     bool is_foreign; /* files that others made: other types, more tensors than ours */
@@ -160,12 +162,28 @@ static struct checkpoint_tensor *find_wanted(const struct matcher *m,
 static bool shapes_are_equal(const struct safetensors_tensor *from,
                              const struct checkpoint_tensor *to)
 {
+    int64_t shape[PROGRAM_DIMS_MAX];
+
+    slice_whole_shape(to->var, shape);
     if (from->ndim != to->var->ndim)
         return false;
     for (int i = 0; i < from->ndim; i++)
-        if (from->shape[i] != to->var->shape[i])
+        if (from->shape[i] != shape[i])
             return false;
     return true;
+}
+
+/* The elements of `var` among places [first, first + count) of the whole tensor. */
+static int64_t count_own(const struct program_var *var, int64_t first, int64_t count)
+{
+    int64_t own = 0, run;
+
+    for (int64_t at = first; at < first + count; at += run) {
+        bool is_own = slice_find(var, at, &run) != SLICE_NOWHERE;
+        run = run < first + count - at ? run : first + count - at;
+        own += is_own ? run : 0;
+    }
+    return own;
 }
 
 static bool type_fits(const struct matcher *m, enum safetensors_type type)
@@ -193,11 +211,13 @@ static void refuse_shape(struct matcher *m, const struct safetensors_tensor *fro
                          const struct checkpoint_tensor *to, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    int64_t shape[PROGRAM_DIMS_MAX];
 
+    slice_whole_shape(to->var, shape);
     fleet_strbuf_append(&text, "shape ");
     safetensors_print_shape(from->shape, from->ndim, &text);
     fleet_strbuf_append(&text, ", the model's is ");
-    safetensors_print_shape(to->var->shape, to->var->ndim, &text);
+    safetensors_print_shape(shape, to->var->ndim, &text);
     fleet_errors_add(errors, from->name, "%s", text.text);
     note_misfit(m, errors, MISFIT_SHAPE);
     if (errors->count <= FLEET_ERRORS_MAX)
@@ -216,18 +236,21 @@ static void match_tensor(struct matcher *m, const struct safetensors_file *file,
         check_superfluous(m, file, tensor, errors);
         return;
     }
-    m->found[index] += count;
     if (!type_fits(m, tensor->type))
         fleet_errors_add(errors, tensor->name, "type %s, expected %s",
                          safetensors_type_name(tensor->type),
                          m->is_foreign ? "F32, BF16, F16 or F64" : "F32");
-    else if (is_piece && (tensor->ndim != 1 || first > to->elements - count))
+    else if (is_piece && (tensor->ndim != 1 || first > slice_whole_elements(to->var) - count))
         fleet_errors_add(errors, tensor->name, "does not fit into the %lld elements of %s",
-                         (long long)to->elements, to->name);
+                         (long long)slice_whole_elements(to->var), to->name);
     else if (!is_piece && !shapes_are_equal(tensor, to))
         refuse_shape(m, tensor, to, errors);
-    else
+    else {
         m->matches[m->match_count++] = (struct match){tensor, to, first};
+        m->found[index] += count_own(to->var, first, count);
+        return;
+    }
+    m->found[index] = to->elements; /* it is there, and one error is enough */
 }
 
 static void match_file(struct matcher *m, const struct safetensors_file *file,
@@ -280,6 +303,21 @@ static void find_missing(struct matcher *m, struct fleet_errors *errors)
     }
 }
 
+/* Read our elements of a match to `host`, the memory of all that we have of the tensor. */
+static int read_own(const struct match *match, float *host, struct fleet_error *err)
+{
+    int64_t end = match->first + safetensors_elements(match->from), run;
+    int rc = 0;
+
+    for (int64_t at = match->first; at < end && rc == 0; at += run) {
+        int64_t own = slice_find(match->to->var, at, &run);
+        run = run < end - at ? run : end - at;
+        if (own != SLICE_NOWHERE)
+            rc = safetensors_read_f32(match->from, at - match->first, run, host + own, err);
+    }
+    return rc;
+}
+
 /* A file that fails in the middle leaves the state half new: the caller begins again or ends. */
 static int copy_matches(const struct matcher *m, struct fleet_error *err)
 {
@@ -287,15 +325,13 @@ static int copy_matches(const struct matcher *m, struct fleet_error *err)
 
     for (size_t i = 0; i < m->match_count && rc == 0; i++) {
         const struct match *match = &m->matches[i];
-        int64_t count = safetensors_elements(match->from);
-        size_t bytes = (size_t)count * sizeof(float);
-        float *place, *host;
+        size_t bytes = (size_t)match->to->elements * sizeof(float);
+        float *host;
         if (!match->to->data) /* another rank reads it */
             continue;
-        place = match->to->data + match->first;
-        host = backend_map(m->wanted.backend, place, bytes, BACKEND_WRITE);
-        rc = safetensors_read_f32(match->from, 0, count, host, err);
-        backend_unmap(m->wanted.backend, place, bytes, BACKEND_WRITE, host);
+        host = backend_map(m->wanted.backend, match->to->data, bytes, BACKEND_CHANGE);
+        rc = read_own(match, host, err);
+        backend_unmap(m->wanted.backend, match->to->data, bytes, BACKEND_CHANGE, host);
     }
     return rc;
 }

@@ -39,7 +39,10 @@ static int build_program(const struct job_record *record, struct forward *forwar
                         &record->strategy.options, PLAN_ANY_WORLD);
     struct fleet_errors errors = {0};
     struct plan plan;
-    int rc = plan_build(&request, &plan, &errors);
+    int rc;
+
+    request.is_undivided = true;
+    rc = plan_build(&request, &plan, &errors);
 
     if (rc < 0)
         (void)fleet_errors_result(&errors, err);

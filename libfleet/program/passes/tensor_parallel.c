@@ -6,6 +6,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
+#include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
 bool tensor_parallel_wanted(const struct pass_context *context)
@@ -96,6 +97,26 @@ static bool is_done(const struct program *program, int end, int x)
     return false;
 }
 
+/* What each rank keeps for itself is described for one cell only. */
+static int check_private(const struct pass_context *context, struct fleet_error *err)
+{
+    const struct strategy *s = context->strategy;
+    const char *what = s->localsgd            ? "localsgd"
+                       : s->adaptive_localsgd ? "adaptive_localsgd"
+                       : s->dgc               ? "dgc"
+                                              : NULL;
+
+    if (what)
+        return fleet_error(err, -EINVAL,
+                           "%s and tensors that ranks share do not go together yet: switch one off",
+                           what);
+    if (context->options && context->options->overflow_action == STRATEGY_OVERFLOW_ZERO_GRAD)
+        return fleet_error(err, -EINVAL,
+                           "strategyOptions.overflowAction zeroGrad and tensors that ranks share "
+                           "do not go together yet: use skip");
+    return 0;
+}
+
 /* LAMB and LARS compute norms of tensors, and a rank has only parts of these. */
 static int check_norms(const struct pass_context *context, struct fleet_error *err)
 {
@@ -114,7 +135,7 @@ static int check_norms(const struct pass_context *context, struct fleet_error *e
 int tensor_parallel_apply(struct program *program, const struct pass_context *context,
                           struct fleet_error *err)
 {
-    if (check_norms(context, err) < 0)
+    if (check_norms(context, err) < 0 || check_private(context, err) < 0)
         return -EINVAL;
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
         int x = program->ops[i].inputs[0], last;

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LIBFLEET_RENDEZVOUS_CELL_ASSIGN_H
+#define LIBFLEET_RENDEZVOUS_CELL_ASSIGN_H
+
+/*
+ * Seats of a new generation where ranks share a model: which members get one, and which. A seat is
+ * a member's ranks; the cell of a seat is that of its first rank (strategy/cells.h). All members of
+ * a job have the same number of ranks.
+ *
+ * Invariants, quoted by number in code and tests:
+ *  (1) Each seat is taken once, or none is.
+ *  (2) A survivor stays in its cell while that has seats for all of its survivors, and keeps its
+ *      seat if that is still one of the cell's. If there are more survivors than seats, those that
+ *      hold the state come first, then those that come first in the list.
+ *  (3) Seats that are left get, in this order, newcomers, survivors without a state, survivors of
+ *      other cells. The last ones receive their new cell's state from a peer.
+ *  (4) So a cell whose state any member holds has a holder.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "libfleet/strategy/topology.h"
+
+#define CELL_NONE (-1)
+
+struct cell_member {
+    int last;   /* seat in the last generation, or CELL_NONE: a newcomer */
+    int cell;   /* of that seat, or CELL_NONE */
+    bool holds; /* the newest state of its cell */
+    int seat;   /* out: CELL_NONE = none, the member is a spare */
+};
+
+/* Seats come in multiples of it: so many members have whole replicas. */
+int cell_assign_step(const struct topology *grid, int ranks_of_member);
+
+/* The cell of seat `seat` of `seats`, which are a multiple of the step. */
+int cell_assign_cell(const struct topology *grid, int ranks_of_member, int seats, int seat);
+
+/* Seat `members[count]`, which come in order of preference. False: there are fewer members than
+ * seats, and none has one. */
+bool cell_assign(struct cell_member *members, size_t count, const struct topology *grid,
+                 int ranks_of_member, int seats);
+
+#endif
