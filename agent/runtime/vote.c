@@ -26,8 +26,8 @@ struct ballot {
 static struct tree_share share_of(const struct vote *vote, int rank)
 {
     struct cell_place place = cells_place(vote->grid, rank);
-    struct tree_share share = tree_share_of(vote->leaves, cells_replicas(vote->grid),
-                                            place.replica, vote->in_turn);
+    struct tree_share share =
+        tree_share_of(vote->leaves, cells_replicas(vote->grid), place.replica, vote->in_turn);
 
     if (place.cell + 1 < cells_unit(vote->grid))
         share.end = share.first;
@@ -45,8 +45,7 @@ static int64_t leaves_of(const struct vote *vote, int rank)
 }
 
 /* The rows of a rank's leaves, from one behind the other to their places in `rows`, or back. */
-static void copy_rows(const struct vote *vote, int rank, char *packed,
-                      bool unpacks)
+static void copy_rows(const struct vote *vote, int rank, char *packed, bool unpacks)
 {
     struct tree_share share = share_of(vote, rank);
     size_t bytes = (size_t)vote->row * sizeof(*vote->rows);
@@ -102,8 +101,7 @@ int vote_cast(struct comm *comm, struct vote *vote, double deadline_ms, struct f
         .update = vote->update, .is_finite = vote->is_finite, .calls = vote->calls};
 
     for (int r = 0; r < comm->world; r++)
-        bytes[r] =
-            sizeof(ballot) + (size_t)(leaves_of(vote, r) * vote->row) * sizeof(*vote->rows);
+        bytes[r] = sizeof(ballot) + (size_t)(leaves_of(vote, r) * vote->row) * sizeof(*vote->rows);
     all = mine + bytes[comm->rank];
     memcpy(mine, &ballot, sizeof(ballot));
     copy_rows(vote, comm->rank, mine + sizeof(ballot), false);

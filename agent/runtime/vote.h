@@ -23,16 +23,16 @@
 struct fleet_error;
 
 struct vote {
-    int64_t update;  /* number of the update, from 1 */
-    bool is_finite;  /* the gradient has no NaN or infinity */
-    bool is_local;   /* ranks have gradients, or parts, of their own; out: is_finite is of all */
-    bool in_turn;    /* ranks run leaves in turn: tree_share_of() */
-    bool calls;      /* in: this rank wants all to save after the update; out: any rank wants it */
-    int64_t leaves;  /* micro-batches of the update */
-    int64_t row;     /* floats of a leaf */
-    float *rows;     /* [leaves][row]; in: the own range; out: all */
+    int64_t update; /* number of the update, from 1 */
+    bool is_finite; /* the gradient has no NaN or infinity */
+    bool is_local;  /* ranks have gradients, or parts, of their own; out: is_finite is of all */
+    bool in_turn;   /* ranks run leaves in turn: tree_share_of() */
+    bool calls;     /* in: this rank wants all to save after the update; out: any rank wants it */
+    int64_t leaves; /* micro-batches of the update */
+    int64_t row;    /* floats of a leaf */
+    float *rows;    /* [leaves][row]; in: the own range; out: all */
     const struct topology *grid; /* of the ranks; those of the last cell have the losses */
-    void *workspace; /* vote_workspace() bytes, 16-byte aligned */
+    void *workspace;             /* vote_workspace() bytes, 16-byte aligned */
 };
 
 /* Bytes of struct vote's workspace, for any rank of a world of that size. */

@@ -104,6 +104,9 @@ static void append_plan(struct outcome *o, const struct plan *plan)
     for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
         fleet_strbuf_appendf(&o->runs, "%d\n", plan->topology.degree[axis]);
     print_program(&plan->program, &o->runs);
+    if (plan->topology.degree[TOPOLOGY_MODEL] > 1) /* the start of the parameters */
+        fleet_strbuf_appendf(&o->runs, "%d\n",
+                             plan->selection.final.tensor_parallel_configs.tensor_init_seed);
     append_scaling(&o->runs, &plan->selection.final);
     if (plan->world > 1)
         append_exchange(&o->runs, &plan->selection.final, &plan->program);

@@ -71,9 +71,8 @@ static const struct {
      "{'sharding': true, 'sharding_configs': {'sharding_segment_strategy': 'segment_anchors', "
      "'segment_anchors': ['a']}}",
      "adamw", "sharding_configs.sharding_segment_strategy", GPT, 2},
-    {"hybrid_configs.sharding_degree",
-     "{'hybrid_configs': {'sharding_degree': 2, 'mp_degree': 2}}", "adamw",
-     "hybrid_configs.sharding_degree", GPT, 4},
+    {"hybrid_configs.sharding_degree", "{'hybrid_configs': {'sharding_degree': 2, 'mp_degree': 2}}",
+     "adamw", "hybrid_configs.sharding_degree", GPT, 4},
     {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
      "hybrid_configs.sep_degree", GPT, 2},
     {"gradient_scale_configs.scale_strategy",
