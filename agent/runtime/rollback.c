@@ -6,10 +6,10 @@
  *
  * The commit of the update that jumped only notes in the ledger that a rollback is due. The
  * rollback happens here, before anything else. The first rank of each cell reads the checkpoint
- * and sends it to the others of the cell. If the generation ends meanwhile, nothing is lost: a rank with a partly received state
- * counts as having none, and in the next generation all ranks go back, also those that already did
- * (elastic.c), because one of them may have been one update behind. The step alone determines the
- * checkpoint, not the speed of the disk or the rank that was interrupted.
+ * and sends it to the others of the cell. If the generation ends meanwhile, nothing is lost: a rank
+ * with a partly received state counts as having none, and in the next generation all ranks go back,
+ * also those that already did (elastic.c), because one of them may have been one update behind. The
+ * step alone determines the checkpoint, not the speed of the disk or the rank that was interrupted.
  */
 
 #include "agent/runtime/rollback.h"
