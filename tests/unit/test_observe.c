@@ -487,7 +487,7 @@ static void test_observe__a_knob_without_a_pass_is_refused_before_pods(void **st
     (void)state;
     look(&w,
          JOB("\"worker\":{\"replicas\":2},\"strategy\":{\"sharding\":true,\"sharding_configs\":"
-             "{\"stage\":2}},"),
+             "{\"stage\":3}},"),
          NULL);
     assert_int_equal(w.observation.errors.count, 1);
     assert_string_equal(w.observation.errors.items[0].path, "spec.strategy.sharding_configs.stage");

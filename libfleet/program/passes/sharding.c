@@ -117,8 +117,8 @@ static void join_norms(struct program *program)
 {
     int at = find_op(program, OP_GRAD_NORM), norms = program->ops[at].outputs[0];
     int64_t bytes = (program_var_elements(&program->vars[norms]) - 1) * (int64_t)sizeof(double);
-    int own = add_squares(program, "norms.own", bytes);
-    int all = add_squares(program, "norms.all", bytes);
+    int own = add_squares(program, "norms.of_shard", bytes);
+    int all = add_squares(program, "norms.of_shards", bytes);
     struct program_op gather = {
         .kind = OP_ALL_REDUCE,
         .section = PROGRAM_SECTION_CHECK,
@@ -175,7 +175,8 @@ int sharding_apply(struct program *program, const struct pass_context *context,
         return 0;
     }
     share_parameters(program, (double)sharding->fuse_broadcast_MB * MEBI);
-    if (sharding->stage > 1)
+    /* Stage 3 cannot run yet: its program stays that of stage 1, and the plan uses formulas. */
+    if (sharding->stage == 2)
         divide_gradients(program);
     if (sharding->stage > 1 && context->strategy->use_hierarchical_allreduce)
         pass_idle(context, "use_hierarchical_allreduce",
