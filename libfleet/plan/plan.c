@@ -247,13 +247,14 @@ static int build_program_parts(const struct plan_request *request, const struct 
     return 0;
 }
 
-/* Without a pass a division leaves no trace in the program. */
-static bool has_divided_program(const struct plan *plan)
+/* Is the program of `like` that of the plan? Without a pass a division leaves no trace in it. */
+static bool has_program_of(const struct plan *plan, const struct plan *like)
 {
-    unsigned int dividing =
-        UNIT_BIT(UNIT_SHARDING) | UNIT_BIT(UNIT_PIPELINE) | UNIT_BIT(UNIT_TENSOR_PARALLEL);
+    unsigned int dividing = UNIT_BIT(UNIT_SHARDING) | UNIT_BIT(UNIT_PIPELINE);
 
-    return (plan->selection.units & dividing & ~plan->formula_units) != 0;
+    if (plan->topology.degree[TOPOLOGY_MODEL] != like->topology.degree[TOPOLOGY_MODEL])
+        dividing |= UNIT_BIT(UNIT_TENSOR_PARALLEL);
+    return (plan->selection.units & dividing & ~plan->formula_units) == 0;
 }
 
 static void borrow_program(const struct plan *like, struct plan *plan)
@@ -268,7 +269,7 @@ static int take_program(const struct plan_request *request, const struct strateg
 {
     if (!request->training)
         return 0;
-    if (!request->like || has_divided_program(plan))
+    if (!request->like || !has_program_of(plan, request->like))
         return build_program_parts(request, asked, plan, errors);
     (void)check_surroundings(request, plan, errors);
     borrow_program(request->like, plan);

@@ -200,6 +200,8 @@ static const struct {
 } examples[] = {
     {"elastic.yaml", 1, NULL},
     {"gpt-text.yaml", 1, NULL},
+    {"gpu-dra.yaml", 0, "needs a GPU"},
+    {"gpu.yaml", 0, "needs a GPU"},
     {"gradient-merge.yaml", 4, NULL}, /* an update */
     {"mixed-precision.yaml", 0, "124M parameters: minutes a step"},
     {"pytorch.yaml", 0, "needs PyTorch"},

@@ -184,24 +184,24 @@ _Static_assert(sizeof(struct comm_message) <= RUNTIME_HIERARCHY_ENTRY &&
                    sizeof(struct held) <= RUNTIME_HIERARCHY_ENTRY,
                "the plan counts them");
 
-int hierarchy_tree_sum(const struct hierarchy_sum *x, struct fleet_error *err)
+int hierarchy_tree_sum(const struct hierarchy_sum *sum, struct fleet_error *err)
 {
-    const struct runtime_hierarchy shape = shape_of(x->hierarchy, x->leaves);
+    const struct runtime_hierarchy shape = shape_of(sum->hierarchy, sum->leaves);
     struct runtime_hierarchy_layout layout;
     int rc = 0;
 
-    runtime_hierarchy_lay_out(&shape, x->count, &layout);
-    for (int64_t first = 0; first < x->count && rc == 0; first += RUNTIME_HIERARCHY_PIECE) {
-        struct piece p = {.x = x, .first = first, .count = x->count - first};
+    runtime_hierarchy_lay_out(&shape, sum->count, &layout);
+    for (int64_t first = 0; first < sum->count && rc == 0; first += RUNTIME_HIERARCHY_PIECE) {
+        struct piece p = {.x = sum, .first = first, .count = sum->count - first};
         if (p.count > RUNTIME_HIERARCHY_PIECE)
             p.count = RUNTIME_HIERARCHY_PIECE;
         lay_out(&p, &layout);
         rc = gather(&p, err);
-        if (rc == 0 && x->hierarchy->leaders)
+        if (rc == 0 && sum->hierarchy->leaders)
             rc = complete(&p, err);
         if (rc == 0)
-            rc = comm_broadcast(x->hierarchy->block, x->slots[0] + first,
-                                (size_t)p.count * sizeof(float), 0, x->deadline_ms, err);
+            rc = comm_broadcast(sum->hierarchy->block, sum->slots[0] + first,
+                                (size_t)p.count * sizeof(float), 0, sum->deadline_ms, err);
     }
     return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One plan for each micro-batch and recompute, whose program all divisions borrow; a bound for each
- * combination; then plans in the order of the bounds.
+ * One plan for each micro-batch, recompute and tensor degree, whose program other divisions borrow;
+ * a bound for each combination; then plans in the order of the bounds.
  */
 #include "libfleet/autoparallel/search/full_search.h"
 
@@ -19,11 +19,15 @@
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/training/training.h"
 
-/* What all divisions of one micro-batch, with or without recompute, share. */
+/* What the divisions of one micro-batch and tensor degree, with or without recompute, share. */
 struct base {
     struct training_config training; /* shallow: only the micro-batch is another */
+    int model; /* ranks that share tensors; the program is that of one of them */
+    bool recompute;
+    bool is_refused; /* the job's settings do not allow the degree; nothing else is set */
     struct plan plan;
     struct step_profile profile;
+    double model_seconds;    /* step_model_seconds() */
     double *elements_before; /* [layers + 1] elements of parameters of the layers before */
 };
 
@@ -150,7 +154,7 @@ static void count_elements(struct base *base)
 
 /* The program of two replicas, if there can be two: one that communicates. Returns 0, -ENOENT:
  * recompute repeats nothing here, or -EINVAL. */
-static int add_base(struct search *s, int64_t micro_batch, bool recompute,
+static int add_base(struct search *s, int64_t micro_batch, bool recompute, int model,
                     struct fleet_errors *errors)
 {
     bool is_divided =
@@ -158,10 +162,10 @@ static int add_base(struct search *s, int64_t micro_batch, bool recompute,
     struct full_choice whole = {.data = is_divided ? 2 : 1,
                                 .sharding = 1,
                                 .pipeline = 1,
-                                .model = 1,
+                                .model = model,
                                 .micro_batch = micro_batch,
                                 .recompute = recompute};
-    struct base base = {.training = *s->request->training};
+    struct base base = {.training = *s->request->training, .model = model, .recompute = recompute};
 
     base.training.micro_batch_size = micro_batch;
     if (build_plan(s->request, &base.training, &whole, NULL, &base.plan, errors) < 0)
@@ -174,6 +178,7 @@ static int add_base(struct search *s, int64_t micro_batch, bool recompute,
         return recompute ? -ENOENT : -EINVAL;
     }
     step_profile_build(&base.plan.program, s->request->links, &base.profile);
+    base.model_seconds = step_model_seconds(&base.plan, s->request->links);
     count_elements(&base);
     s->bases = fleet_grow(s->bases, (size_t)s->base_count, sizeof(*s->bases));
     s->bases[s->base_count++] = base;
@@ -190,13 +195,15 @@ static double runs_of(const struct base *base, const struct full_choice *choice)
     return (double)((base->plan.micro_batches + replicas - 1) / replicas);
 }
 
-/* Computing and bubble. Sums in another order round otherwise: a little less is safe. */
+/* Computing and bubble of the slowest stage; and the mean of all stages, with what the ranks of a
+ * tensor-parallel group send. Sums in another order round otherwise: a little less is safe. */
 static double bound_seconds(const struct base *base, const struct full_choice *choice)
 {
-    double slot = step_slot_seconds(&base->profile, choice->pipeline, choice->model);
+    double slot = step_slot_seconds(&base->profile, choice->pipeline, 1);
+    double mean = (base->profile.total + base->model_seconds) / choice->pipeline;
     double slots = (runs_of(base, choice) + choice->pipeline - 1) * base->plan.program.merge_steps;
 
-    return slot * slots * (1 - 1e-9);
+    return fmax(slot, mean) * slots * (1 - 1e-9);
 }
 
 /* Weights, one sum of gradients and optimizer states of so many elements. */
@@ -216,26 +223,50 @@ static double state_bytes(const struct base *base, const struct full_choice *cho
 static double bound_bytes(const struct base *base, const struct full_choice *choice)
 {
     int64_t layers = base->profile.layers, first = layers / choice->pipeline;
-    double all = (double)base->plan.parts.elements, runs = runs_of(base, choice);
+    double all = (double)base->plan.program.flat_count, runs = runs_of(base, choice);
     double arena = (double)base->plan.bytes[PLAN_BYTES_ACTIVATIONS];
     double live = choice->all_forward ? runs : fmin(runs, choice->pipeline);
-    double average = state_bytes(base, choice, all / ((double)choice->pipeline * choice->model));
+    double average = state_bytes(base, choice, all / choice->pipeline);
 
     if (choice->pipeline == 1)
         return average + arena;
-    return fmax(average, state_bytes(base, choice, base->elements_before[first] / choice->model) +
+    return fmax(average, state_bytes(base, choice, base->elements_before[first]) +
                              arena * ((double)first / (double)layers) * live);
+}
+
+/* The base of a combination; made if it is the first with its tensor degree. -1: there is none. */
+static int find_base(struct search *s, const struct full_choice *choice)
+{
+    struct fleet_errors ignored = {0};
+    int rc;
+
+    for (int i = s->base_count - 1; i >= 0; i--)
+        if (s->bases[i].training.micro_batch_size == choice->micro_batch &&
+            s->bases[i].recompute == choice->recompute && s->bases[i].model == choice->model)
+            return s->bases[i].is_refused ? -1 : i;
+    rc = add_base(s, choice->micro_batch, choice->recompute, choice->model, &ignored);
+    fleet_errors_release(&ignored);
+    if (rc == 0)
+        return s->base_count - 1;
+    s->bases = fleet_grow(s->bases, (size_t)s->base_count, sizeof(*s->bases));
+    s->bases[s->base_count++] = (struct base){.training.micro_batch_size = choice->micro_batch,
+                                              .recompute = choice->recompute,
+                                              .model = choice->model,
+                                              .is_refused = true};
+    return -1;
 }
 
 static void add_candidate(void *context, const struct full_choice *choice)
 {
     struct search *s = context;
-    int index = s->base_count - 1;
-    const struct base *base = &s->bases[index];
+    int index = find_base(s, choice);
+    const struct base *base = &s->bases[index < 0 ? 0 : index];
     bool offloads =
         s->request->strategy && (s->request->strategy->sharding_configs.optimize_offload);
     double bytes = offloads ? 0 : bound_bytes(base, choice);
 
+    if (index < 0)
+        return;
     s->result->combinations++;
     if (bytes > s->request->memory) {
         s->result->least_bytes = fmin(s->result->least_bytes, bytes);
@@ -401,7 +432,7 @@ static int add_all(struct search *s, struct fleet_errors *errors)
         for (int recompute = 0; recompute <= 1 && rc == 0; recompute++) {
             if (is_given && (bool)recompute != s->request->strategy->recompute)
                 continue;
-            rc = add_base(s, sizes[i], recompute, errors);
+            rc = add_base(s, sizes[i], recompute, 1, errors);
             if (rc == 0)
                 full_space_each(s->request, s->bases[s->base_count - 1].profile.layers, sizes[i],
                                 recompute, add_candidate, s);
@@ -415,6 +446,8 @@ static int add_all(struct search *s, struct fleet_errors *errors)
 static void release(struct search *s)
 {
     for (int i = 0; i < s->base_count; i++) {
+        if (s->bases[i].is_refused)
+            continue;
         free(s->bases[i].elements_before);
         step_profile_release(&s->bases[i].profile);
         plan_release(&s->bases[i].plan);

@@ -187,6 +187,22 @@ static void add_transfers(const struct plan *plan, int stage, const struct links
     }
 }
 
+double step_model_seconds(const struct plan *plan, const struct links *links)
+{
+    struct plan_traffic traffic;
+    double seconds = 0;
+
+    plan_cost_traffic(plan, 0, PROGRAM_TRAFFIC_HEAVIEST, &traffic);
+    for (size_t i = 0; i < traffic.count; i++) {
+        const struct plan_transfer *t = &traffic.items[i];
+        double rounds = t->calls * rounds_of(t);
+        if (t->in_micro_batch && axes_of(t) == 1U << TOPOLOGY_MODEL)
+            seconds += fmin(rounds * links->inside.latency + t->bytes / links->inside.bytes,
+                            rounds * links->between.latency + t->bytes / links->between.bytes);
+    }
+    return seconds / ((double)plan_cost_micro_batches(plan) * plan->program.merge_steps);
+}
+
 /* ---- the step -------------------------------------------------------------------------------- */
 
 /* The share of all elements that a rank of the stage updates. */

@@ -64,6 +64,10 @@ void step_time_of(const struct plan *plan, const struct step_profile *profile,
 /* Seconds of the operators of one micro-batch on the slowest of `stages` stages. */
 double step_slot_seconds(const struct step_profile *profile, int stages, int model_ranks);
 
+/* Seconds that the ranks of a tensor-parallel group send in one micro-batch of the whole model, on
+ * the faster of the two links. */
+double step_model_seconds(const struct plan *plan, const struct links *links);
+
 const char *step_part_name(enum step_part part);
 
 #endif

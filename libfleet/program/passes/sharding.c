@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/program/passes/sharding.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
@@ -55,42 +56,77 @@ static bool is_gradient_in(const struct program *program, int var,
            of->flat_offset < range->flat_first + range->flat_count;
 }
 
-/* Behind the last operator of the micro-batch that writes a gradient of the range. */
-static int place_behind_writers(const struct program *program, const struct op_attributes *range)
-{
-    int at = 0;
+/* A sum on its way into the micro-batch. */
+struct moved_sum {
+    struct program_op op;
+    int place; /* behind the last operator of the micro-batch that writes a gradient of its range */
+    int number;
+};
 
+/* Take the sums out of the EXCHANGE section. Returns how many there are. */
+static int take_sums(struct program *program, struct moved_sum *sums)
+{
+    int count = 0, kept = 0;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        if (op->kind == OP_TREE_SUM && op->section == PROGRAM_SECTION_EXCHANGE) {
+            sums[count] = (struct moved_sum){.op = *op, .number = count};
+            sums[count].op.section = PROGRAM_SECTION_MICRO_BATCH;
+            sums[count].op.backward = sums[count].op.attributes.owned = true;
+            count++;
+        } else {
+            program->ops[kept++] = *op;
+        }
+    }
+    program->op_count = kept;
+    return count;
+}
+
+static void find_places(const struct program *program, struct moved_sum *sums, int count)
+{
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
         if (op->section != PROGRAM_SECTION_MICRO_BATCH)
             break;
         for (int o = 0; o < op->output_count; o++)
-            if (is_gradient_in(program, op->outputs[o], range))
-                at = i + 1;
+            for (int s = 0; s < count; s++)
+                if (is_gradient_in(program, op->outputs[o], &sums[s].op.attributes))
+                    sums[s].place = i + 1;
     }
-    fleet_assert(at > 0);
-    return at;
 }
 
-static void remove_op(struct program *program, int at)
+/* By place; at one place the later bucket first. */
+static int compare_places(const void *a, const void *b)
 {
-    memmove(&program->ops[at], &program->ops[at + 1],
-            (size_t)(program->op_count - at - 1) * sizeof(*program->ops));
-    program->op_count--;
+    const struct moved_sum *x = a, *y = b;
+
+    return x->place != y->place ? x->place - y->place : y->number - x->number;
 }
 
 /* The sums of the EXCHANGE section, bucket by bucket, run in each micro-batch instead. */
 static void sum_in_micro_batches(struct program *program)
 {
-    for (int i = 0; i < program->op_count; i++) {
-        struct program_op sum = program->ops[i];
-        if (sum.kind != OP_TREE_SUM || sum.section != PROGRAM_SECTION_EXCHANGE)
-            continue;
-        remove_op(program, i);
-        sum.section = PROGRAM_SECTION_MICRO_BATCH;
-        sum.backward = sum.attributes.owned = true;
-        (void)program_insert_op(program, place_behind_writers(program, &sum.attributes), &sum);
+    int room = program->op_count, count, next = 0, at = 0;
+    struct moved_sum *sums = calloc((size_t)room + 1, sizeof(*sums));
+    struct program_op *ops = calloc((size_t)room + 1, sizeof(*ops));
+
+    fleet_assert(sums && ops);
+    count = take_sums(program, sums);
+    find_places(program, sums, count);
+    qsort(sums, (size_t)count, sizeof(*sums), compare_places);
+    fleet_assert(count == 0 || sums[0].place > 0);
+    for (int i = 0; i <= program->op_count; i++) {
+        while (next < count && sums[next].place == i)
+            ops[at++] = sums[next++].op;
+        if (i < program->op_count)
+            ops[at++] = program->ops[i];
     }
+    free(program->ops);
+    free(sums);
+    program->ops = ops;
+    program->op_count = at;
+    program->op_capacity = room + 1;
 }
 
 static int find_op(const struct program *program, enum op_kind kind)

@@ -2,7 +2,9 @@
 #include "libfleet/program/passes/tensor_parallel.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
@@ -14,32 +16,49 @@ bool tensor_parallel_wanted(const struct pass_context *context)
     return context->cell.model_ranks > 1;
 }
 
-/* The parameter behind a cast of amp. */
-static const struct program_var *weight_of(const struct program *program, int var)
+/* The pass at work. */
+struct sharing {
+    struct program *program;
+    int *weights; /* [count] for each variable the parameter behind a cast of amp, or itself */
+    int count;    /* variables that the pass adds come behind them */
+};
+
+/* Casts come before what reads them, so one walk finds all. */
+static void find_weights(struct sharing *s)
 {
-    for (int i = 0; i < program->op_count && program->vars[var].role != PROGRAM_ROLE_PARAMETER; i++)
-        if (program->ops[i].kind == OP_CAST && program->ops[i].outputs[0] == var)
-            var = program->ops[i].inputs[0];
-    return &program->vars[var];
+    s->count = s->program->var_count;
+    s->weights = calloc((size_t)s->count + 1, sizeof(*s->weights));
+    fleet_assert(s->weights != NULL);
+    for (int v = 0; v < s->count; v++)
+        s->weights[v] = v;
+    for (int i = 0; i < s->program->op_count; i++) {
+        const struct program_op *op = &s->program->ops[i];
+        if (op->kind == OP_CAST && s->program->vars[op->outputs[0]].role != PROGRAM_ROLE_PARAMETER)
+            s->weights[op->outputs[0]] = s->weights[op->inputs[0]];
+    }
 }
 
 /* A linear layer with some of the features. */
-static bool has_columns(const struct program *program, const struct program_op *op)
+static bool has_columns(const struct sharing *s, const struct program_op *op)
 {
     const struct program_slice *slice;
+    int weight;
 
     if (op->kind != OP_LINEAR || op->backward)
         return false;
-    slice = &weight_of(program, op->inputs[1])->slice;
+    weight = op->inputs[1] < s->count ? s->weights[op->inputs[1]] : op->inputs[1];
+    slice = &s->program->vars[weight].slice;
     return slice->parts > 0 && slice->dimension == (op->attributes.transposed ? 0 : 1);
 }
 
 /* All that reads `x` in the forward part are such layers. */
-static int check_readers(const struct program *program, int x, struct fleet_error *err)
+static int check_readers(const struct sharing *s, int x, struct fleet_error *err)
 {
+    const struct program *program = s->program;
+
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++)
         for (int j = 0; j < program->ops[i].input_count; j++)
-            if (program->ops[i].inputs[j] == x && !has_columns(program, &program->ops[i]))
+            if (program->ops[i].inputs[j] == x && !has_columns(s, &program->ops[i]))
                 return fleet_error(
                     err, -EINVAL, "%s is read by %s beside layers that are divided by columns",
                     program->vars[x].name, op_definition(program->ops[i].kind)->name);
@@ -47,8 +66,9 @@ static int check_readers(const struct program *program, int x, struct fleet_erro
 }
 
 /* The backward operator that completes the gradient of `x`: the last that a reader of `x` left. */
-static int find_last(const struct program *program, int x)
+static int find_last(const struct sharing *s, int x)
 {
+    const struct program *program = s->program;
     int last = -1;
 
     for (int i = 0; i < program->op_count; i++) {
@@ -56,8 +76,7 @@ static int find_last(const struct program *program, int x)
 
         if (op->section == PROGRAM_SECTION_MICRO_BATCH && op->backward &&
             (op->kind == OP_LINEAR_GRAD || op->kind == OP_ADD) && op->outputs[0] != PROGRAM_NONE &&
-            has_columns(program, &program->ops[op->source]) &&
-            program->ops[op->source].inputs[0] == x &&
+            has_columns(s, &program->ops[op->source]) && program->ops[op->source].inputs[0] == x &&
             program->vars[op->outputs[0]].role == PROGRAM_ROLE_ACTIVATION)
             last = i;
     }
@@ -89,10 +108,10 @@ static int sum_behind(struct program *program, int at, struct fleet_error *err)
 }
 
 /* A reader of `x` comes before operator `end`. */
-static bool is_done(const struct program *program, int end, int x)
+static bool is_done(const struct sharing *s, int end, int x)
 {
     for (int i = 0; i < end; i++)
-        if (has_columns(program, &program->ops[i]) && program->ops[i].inputs[0] == x)
+        if (has_columns(s, &s->program->ops[i]) && s->program->ops[i].inputs[0] == x)
             return true;
     return false;
 }
@@ -132,21 +151,34 @@ static int check_norms(const struct pass_context *context, struct fleet_error *e
                 : 0;
 }
 
-int tensor_parallel_apply(struct program *program, const struct pass_context *context,
-                          struct fleet_error *err)
+static int sum_shared(const struct sharing *s, struct fleet_error *err)
 {
-    if (check_norms(context, err) < 0 || check_private(context, err) < 0)
-        return -EINVAL;
+    struct program *program = s->program;
+
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
         int x = program->ops[i].inputs[0], last;
 
-        if (!has_columns(program, &program->ops[i]) || is_done(program, i, x))
+        if (!has_columns(s, &program->ops[i]) || is_done(s, i, x))
             continue;
-        if (check_readers(program, x, err) < 0)
+        if (check_readers(s, x, err) < 0)
             return -EINVAL;
-        last = find_last(program, x);
+        last = find_last(s, x);
         if (last >= 0 && sum_behind(program, last, err) < 0)
             return -EINVAL;
     }
     return 0;
+}
+
+int tensor_parallel_apply(struct program *program, const struct pass_context *context,
+                          struct fleet_error *err)
+{
+    struct sharing s = {.program = program};
+    int rc;
+
+    if (check_norms(context, err) < 0 || check_private(context, err) < 0)
+        return -EINVAL;
+    find_weights(&s);
+    rc = sum_shared(&s, err);
+    free(s.weights);
+    return rc;
 }
