@@ -18,11 +18,11 @@ extern "C" {
 #endif
 
 /*
- * Connect `world` ranks, at least 2. endpoint: "host:port" where rank 0 listens. A second call
+ * Connect `ranks` ranks, at least 2. endpoint: "host:port" where rank 0 listens. A second call
  * returns 0 at once. Errors: -EINVAL an argument; -EEXIST two processes have the same rank;
  * -ETIMEDOUT a rank did not come within an hour (PADDLE_PG_TIMEOUT, if it is set).
  */
-int fleet_cpu_env_init(int rank, int world, const char *endpoint, struct fleet_error *err);
+int fleet_cpu_env_init(int rank, int ranks, const char *endpoint, struct fleet_error *err);
 
 /* Returns when every rank has called it. FLEET_NOT_INITIALIZED; else as fleet_barrier(). */
 int fleet_cpu_barrier(struct fleet_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Calls a second between two processes of one machine by fleet_rpc.h, with 64 bytes to and fro:
+ * Calls a second between two processes of one machine by fleet_rpc.h, with 64 bytes each way:
  * one call after the other, and 100 at once. bench_rpc [SECONDS]
  */
 #include <netinet/in.h>
