@@ -110,6 +110,7 @@ static int start_one(struct fleet_spawn *spawn, int rank, const char *endpoints,
         if (getppid() != parent)
             _exit(1);
         set_variables(rank, spawn->count, endpoints, secret, env);
+        free(spawn); /* the parent has its own */
         exit(function(argument));
     }
     spawn->children[rank] = child;
