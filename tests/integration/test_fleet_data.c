@@ -409,7 +409,7 @@ static void read_results(int owner[3 * MANY], int order[3 * MANY])
 static void shuffle_in_processes(void)
 {
     for (int r = 0; r < 3; r++) {
-        char name[8];
+        char name[16];
         char command[128];
         (void)snprintf(name, sizeof(name), "%d", r);
         (void)snprintf(command, sizeof(command), "mkdir -p %s", in(name));
