@@ -306,7 +306,8 @@ static void test_own_trainer__the_fleet_h_example_resumes(void **state)
     wait_for_end(&run);
     expect_exit(&run, 0);
     /* Rank 1 fails when its collective does, and its agent may be the first to report. */
-    expect_words(&run.out, "\"event\":\"restart\",\"generation\":2,");
+    assert_true(strstr(run.out.text, "\"cause\":\"MemberLost\",\"member\":0") ||
+                strstr(run.out.text, "\"cause\":\"TrainerFailed\",\"member\":1"));
     expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":200,");
     expect_words(&run.err, "[1] rank 1 of 2: y = 2.998 x + 1.001\n");
     expect_nothing_left(&run);

@@ -237,7 +237,9 @@ static void test_weights__a_resnet_trains_as_pytorch_does(void **state)
 static void test_weights__and_so_it_does_through_a_kill(void **state)
 {
     (void)state;
+    job_run_may_lose_state = true; /* it has one worker */
     train_resnet(true);
+    job_run_may_lose_state = false;
 }
 
 /* ---- out and in again ------------------------------------------------------------------------ */

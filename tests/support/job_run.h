@@ -23,6 +23,10 @@ struct job_step {
     double grad_norm, learning_rate; /* NaN where the batch made no update */
 };
 
+/* Set by a test that kills all workers that hold the newest state. Otherwise the event "stateLost"
+ * is a problem of the run. */
+extern bool job_run_may_lose_state;
+
 struct job_run {
     pid_t pid;     /* of fleetjob while it runs */
     int exit_code; /* 128 + signal if ended by one */
