@@ -172,6 +172,10 @@ static const char *why_one_level(const struct strategy *asked, const struct topo
         return "sync_batch_norm turns it off";
     if (s->localsgd || s->adaptive_localsgd || s->fp16_allreduce)
         return "gradients do not travel in fp32, so their sum has one level";
+    if (t->degree[TOPOLOGY_MODEL] > 1)
+        return "gradients of ranks that share tensors are summed in one level";
+    if (s->sharding && s->sharding_configs.stage > 1)
+        return "divided gradients (sharding_configs.stage) go straight to their owners";
     if (block < 2 || block >= replicas || replicas % block != 0)
         return "a block must be smaller than the number of replicas, and divide it";
     return NULL;

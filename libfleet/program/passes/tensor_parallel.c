@@ -177,9 +177,6 @@ int tensor_parallel_apply(struct program *program, const struct pass_context *co
 
     if (check_norms(context, err) < 0 || check_private(context, err) < 0)
         return -EINVAL;
-    if (context->strategy->use_hierarchical_allreduce)
-        pass_idle(context, "use_hierarchical_allreduce",
-                  "gradients of ranks that share tensors are summed in one level");
     find_weights(&s);
     rc = sum_shared(&s, err);
     free(s.weights);
