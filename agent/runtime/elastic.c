@@ -202,6 +202,13 @@ static int exchange_peer_states(struct trainer *trainer, bool is_initial,
     return 0;
 }
 
+/* A newer state; or one that is as new, and whose parameters are those of all ranks. */
+static bool is_ahead(const struct peer_state *a, const struct peer_state *b)
+{
+    return a->committed > b->committed ||
+           (a->committed == b->committed && a->private.has_average && !b->private.has_average);
+}
+
 /* The lowest rank with the newest state, or -1 if there is no state at all. One whose parameters
  * are those of all ranks comes before others. */
 static int newest_holder(const struct peer_state *all, int world)
@@ -211,9 +218,7 @@ static int newest_holder(const struct peer_state *all, int world)
     for (int r = 0; r < world; r++) {
         if (all[r].committed == TRAINER_NO_STATE)
             continue;
-        if (holder < 0 || all[r].committed > all[holder].committed ||
-            (all[r].committed == all[holder].committed && all[r].private.has_average &&
-             !all[holder].private.has_average))
+        if (holder < 0 || is_ahead(&all[r], &all[holder]))
             holder = r;
     }
     return holder;
@@ -242,9 +247,7 @@ static int holder_of_cell(const struct trainer *trainer, const struct peer_state
         if (cells_place(&trainer->job.plan.topology, r).cell != cell ||
             is_newcomer(&all[r], newest))
             continue;
-        if (holder < 0 || all[r].committed > all[holder].committed ||
-            (all[r].committed == all[holder].committed && all[r].private.has_average &&
-             !all[holder].private.has_average))
+        if (holder < 0 || is_ahead(&all[r], &all[holder]))
             holder = r;
     }
     return holder;
