@@ -133,6 +133,26 @@ check-cuda-asan: # a make of its own: the archives are of another variant
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 \
 	    tests/run.sh --variant asan $(call EMULATOR_PROGRAMS,asan)
 
--include $(shell find build/emulator build/cuda build/cuda_fake -type f -name '*.d' 2>/dev/null)
+# ---- on a GPU ------------------------------------------------------------------------------------
+# The rig's tests over libfleet_cuda.so, which they open as a trainer does (tests/gpu).
+build/device/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc $<"; $(CC) $(CFLAGS) -DRIG_DEVICE -MMD -MP -c -o $@ $<
+GPU_TESTS := $(addprefix build/device/,test_kernels test_gradients)
+$(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
+    build/device/tests/gpu/backend_device.o $(addprefix build/release/,libruntime.a libfakes.a \
+    libagent.a libfleet.a)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -Wl,-u,fleet_log_write -Wl,-u,fleet_strbuf_appendf -o $@ \
+	    $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LDLIBS)
+
+gpu-package: ## build/gpu: programs, tests and their libraries, for make check-gpu on another machine
+gpu-package: cuda programs $(GPU_TESTS) build/release/tests/integration/test_cuda emulator-race
+	@tests/gpu/package.sh build/gpu
+
+GPU_LOGS ?= build/gpu-logs
+check-gpu: ## the whole suite on a GPU; without one it is skipped
+	@tests/gpu/check.sh --build $(GPU_LOGS)
+
+-include $(shell find build/emulator build/device build/cuda build/cuda_fake -type f -name '*.d' 2>/dev/null)
 .PHONY: cuda cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
-    check-cuda-race check-cuda-asan
+    check-cuda-race check-cuda-asan gpu-package check-gpu

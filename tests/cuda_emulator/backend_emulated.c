@@ -19,25 +19,6 @@ struct emulated {
     uint64_t seed;
 };
 
-bool backend_emulated_has_cpu_bits(enum op_kind kind)
-{
-    static const bool same[OP_KIND_COUNT] = {
-        [OP_EMBEDDING] = true,   [OP_EMBEDDING_GRAD] = true, [OP_ADD] = true,
-        [OP_ADD_GRAD_B] = true,  [OP_SCALE] = true,          [OP_GELU] = true,
-        [OP_GELU_GRAD] = true,   [OP_RELU] = true,           [OP_RELU_GRAD] = true,
-        [OP_SILU] = true,        [OP_SILU_GRAD] = true,      [OP_SWIGLU] = true,
-        [OP_SWIGLU_GRAD] = true, [OP_ROPE] = true,           [OP_DROPOUT] = true,
-        [OP_CAST] = true,        [OP_RESHAPE] = true,        [OP_TRANSPOSE] = true,
-        [OP_REDUCE_GRAD] = true, [OP_CONCAT] = true,         [OP_SPLIT] = true,
-        [OP_MAX_POOL2D] = true,  [OP_AVG_POOL2D] = true,     [OP_ADAPTIVE_AVG_POOL2D] = true,
-        [OP_FILL] = true,        [OP_GRAD_NORM] = true,      [OP_CHECK_FINITE] = true,
-        [OP_SGD] = true,         [OP_MOMENTUM] = true,       [OP_ADAM] = true,
-        [OP_ADAMW] = true,       [OP_LAMB] = true,           [OP_LARS] = true,
-    };
-
-    return same[kind];
-}
-
 /* The whole gradient space has no variable. */
 static size_t input_bytes(const struct kernel_call *call, int i)
 {

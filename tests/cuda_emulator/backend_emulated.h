@@ -17,8 +17,4 @@
 /* Kernels run in the interleaving of `seed`. Made once a seed below 16; never freed. */
 struct backend *backend_emulated(uint64_t seed);
 
-/* Do the kernel's results have the CPU's bits, at levels with fused multiply-add? The list of
- * docs/cuda-kernels.md. */
-bool backend_emulated_has_cpu_bits(enum op_kind kind);
-
 #endif

@@ -5,6 +5,9 @@
  * memory cannot be touched by the host, its streams run late and in the order of a seed, and its
  * kernels are ours, on the emulator. Each model trains as on the CPU; one worker, two workers,
  * other seeds, a killed trainer and a lost device give the same bits.
+ *
+ * FLEET_TEST_GPU=LIBRARY: the same over a real GPU (tests/gpu/check.sh), with that libfleet_cuda.so
+ * and the NCCL of FLEET_NCCL_LIBRARY. Tests that need a fake's failures are left out.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -25,16 +28,19 @@
 #include "libfleet/base/strbuf.h"
 #include "tests/support/job_run.h"
 
-#define LIMIT_S 600.0
+#define LIMIT_S     600.0
+#define LIMIT_GPU_S 60.0
 
 /* Losses on the two back ends differ by the order of sums in fp32. */
-#define TOLERANCE 2e-5
+#define TOLERANCE      2e-5
+#define TOLERANCE_BF16 4e-3
 
 #define RECORD_BYTES (1 + 3 * 32 * 32) /* of CIFAR-10 */
 #define IMAGES       16
 
 static char library[4096], other_library[4200]; /* the fake; a path where there is nothing */
 static char nccl[4096];
+static const char *gpu; /* FLEET_TEST_GPU; NULL: over fakes */
 static char *folder, *images;
 
 struct model {
@@ -51,6 +57,12 @@ static const struct model models[] = {
     {"resnet", "{name: resnet, depths: [1, 1], stem: cifar, baseWidth: 2}",
      "{name: momentum, learningRate: 0.05}", 2, 2, 1},
 };
+
+/* tests/gpu/check.sh --fake runs the tests of a GPU over the fake. */
+static bool is_fake(void)
+{
+    return strstr(library, "/cuda_fake/") != NULL;
+}
 
 static char *write_job(const struct model *m, const char *training)
 {
@@ -90,7 +102,7 @@ static void run_on(const char *backend, const char *path, const char *workers, j
     const char *arguments[] = {"--workers", workers, path, NULL};
 
     set("FLEET_BACKEND", backend);
-    job_run(arguments, LIMIT_S, watch, context, out);
+    job_run(arguments, gpu ? LIMIT_GPU_S : LIMIT_S, watch, context, out);
     set("FLEET_BACKEND", NULL);
 }
 
@@ -102,13 +114,19 @@ static void expect_success(const struct job_run *run, int steps)
     assert_int_equal(run->step_count, steps);
 }
 
-static void expect_near(const struct job_run *run, const struct job_run *cpu, const char *model)
+static void expect_within(const struct job_run *run, const struct job_run *cpu, const char *model,
+                          double tolerance)
 {
     for (int i = 0; i < run->step_count; i++)
         if (!(fabs(run->steps[i].loss - cpu->steps[i].loss) <=
-              TOLERANCE * fabs(cpu->steps[i].loss)))
+              tolerance * fabs(cpu->steps[i].loss)))
             fail_msg("%s, step %d: loss %.9g, on the CPU %.9g", model, i + 1, run->steps[i].loss,
                      cpu->steps[i].loss);
+}
+
+static void expect_near(const struct job_run *run, const struct job_run *cpu, const char *model)
+{
+    expect_within(run, cpu, model, TOLERANCE);
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -155,6 +173,39 @@ static void test_cuda__checkpoints_and_evaluation_use_the_device(void **state)
     expect_near(&cuda, &cpu, "gpt");
     job_run_release(&cpu);
     job_run_release(&cuda);
+}
+
+/* Heads of 64 columns, several tiles a product, in both types of weights. */
+static void test_cuda__a_larger_model_trains_as_on_the_cpu(void **state)
+{
+    static const struct model larger = {
+        "gpt",
+        "{name: gpt, layers: 2, heads: 2, width: 128, context: 96, dropout: 0.1}",
+        "{name: adamw, learningRate: 0.001, clip: {globalNorm: 1}}",
+        12,
+        8,
+        2};
+    static const char *const precisions[] = {"", "precision: bf16, "};
+
+    (void)state;
+    if (is_fake())
+        skip(); /* minutes on the emulator */
+    for (size_t i = 0; i < FLEET_COUNT(precisions); i++) {
+        FLEET_AUTO_FREE char *path = write_job(&larger, precisions[i]);
+        struct job_run cpu, one, two;
+
+        run_on("cpu", path, "1", NULL, NULL, &cpu);
+        expect_success(&cpu, larger.steps);
+        run_on("cuda", path, "1", NULL, NULL, &one);
+        expect_success(&one, larger.steps);
+        expect_within(&one, &cpu, larger.name, i == 0 ? TOLERANCE : TOLERANCE_BF16);
+        run_on("cuda", path, "2", NULL, NULL, &two);
+        expect_success(&two, larger.steps);
+        assert_string_equal(two.sha256, one.sha256);
+        job_run_release(&cpu);
+        job_run_release(&one);
+        job_run_release(&two);
+    }
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
@@ -308,6 +359,14 @@ static void test_cuda__says_why_there_is_no_gpu(void **state)
     expect_refusal("FAKE_CUDA_MEMORY", "100000", "of its 100000 bytes are free");
 }
 
+static void test_cuda__says_that_a_gpu_is_hidden(void **state)
+{
+    (void)state;
+    if (is_fake())
+        skip(); /* it does not look at the variable */
+    expect_refusal("CUDA_VISIBLE_DEVICES", "-1", "this machine has no GPU that a process may use");
+}
+
 static int set_up(void **state)
 {
     FLEET_AUTO_FREE char *bytes = malloc((size_t)IMAGES * RECORD_BYTES);
@@ -317,12 +376,16 @@ static int set_up(void **state)
 
     (void)state;
     assert_true(bytes && getcwd(here, sizeof(here)));
-    (void)snprintf(library, sizeof(library), "%s/build/cuda_fake/%s/libfleet_cuda.so", here,
-                   variant && variant[0] ? variant : "release");
+    if (gpu)
+        (void)snprintf(library, sizeof(library), "%s", gpu);
+    else
+        (void)snprintf(library, sizeof(library), "%s/build/cuda_fake/%s/libfleet_cuda.so", here,
+                       variant && variant[0] ? variant : "release");
     (void)snprintf(other_library, sizeof(other_library), "%s.gone", library);
     (void)snprintf(nccl, sizeof(nccl), "%s/build/nccl_fake/libnccl.so.2", here);
     set("FLEET_CUDA_LIBRARY", library);
-    set("FLEET_NCCL_LIBRARY", nccl);
+    if (!gpu)
+        set("FLEET_NCCL_LIBRARY", nccl);
     folder = job_run_folder();
     set("FAKE_NCCL_FOLDER", folder);
     images = fleet_file_join(folder, "images.bin");
@@ -354,5 +417,15 @@ int main(void)
         cmocka_unit_test(test_cuda__says_why_there_is_no_gpu),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    const struct CMUnitTest on_gpu[] = {
+        cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__a_larger_model_trains_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
+        cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
+        cmocka_unit_test(test_cuda__says_that_a_gpu_is_hidden),
+    };
+
+    gpu = getenv("FLEET_TEST_GPU");
+    return gpu ? cmocka_run_group_tests_name("gpu", on_gpu, set_up, tear_down)
+               : cmocka_run_group_tests(tests, set_up, tear_down);
 }

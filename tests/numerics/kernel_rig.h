@@ -26,9 +26,20 @@
 
 #define RIG_THREADS_MAX 3
 
-/* The CUDA kernels on their emulator instead of the CPU's: a thread number becomes a seed. */
+/* The CUDA kernels instead of the CPU's, on their emulator or on a GPU: a thread number becomes a
+ * seed. */
 #if defined(RIG_EMULATED)
 #include "tests/cuda_emulator/backend_emulated.h"
+#define RIG_CUDA         "on the emulator"
+#define rig_backend_cuda backend_emulated
+#elif defined(RIG_DEVICE)
+#include "tests/gpu/backend_device.h"
+#define RIG_CUDA         "on the GPU"
+#define rig_backend_cuda backend_device
+#endif
+#if defined(RIG_CUDA)
+#include "tests/numerics/cuda_bits.h"
+#include "tests/numerics/rig_digest.h"
 #define backend_level_of_machine() FLEET_ISA_PLAIN
 #endif
 
@@ -109,9 +120,9 @@ static inline struct backend *rig_backend_cpu(enum fleet_isa level, int threads)
 
 static inline struct backend *rig_backend(enum fleet_isa level, int threads)
 {
-#if defined(RIG_EMULATED)
+#if defined(RIG_CUDA)
     (void)level;
-    return backend_emulated((uint64_t)threads);
+    return rig_backend_cuda((uint64_t)threads);
 #else
     return rig_backend_cpu(level, threads);
 #endif
@@ -174,7 +185,7 @@ static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t 
     return rc;
 }
 
-#if defined(RIG_EMULATED)
+#if defined(RIG_CUDA)
 
 static inline double rig_element(const void *data, enum program_type type, int64_t i)
 {
@@ -215,17 +226,17 @@ static inline void rig_compare(const struct rig *rig, int o, const void *expecte
         double b = rig_element(expected, var->type, i);
         if (!(fabs(a - b) <= unit * greatest + 1e-7) && !(isnan(a) && isnan(b)) && a != b &&
             !rig_may_lose_nan(rig, o, a))
-            rig_fail("%s: output %d, element %d: %.9g on the emulator, %.9g on the CPU",
+            rig_fail("%s: output %d, element %d: %.9g " RIG_CUDA ", %.9g on the CPU",
                      op_definition(rig->op.kind)->name, o, (int)i, a, b);
     }
 }
 
-/* What the emulator gave against the CPU's kernel: the same bits where they are promised. */
+/* What the CUDA kernel gave against the CPU's kernel: the same bits where they are promised. */
 static inline void rig_compare_with_cpu(struct rig *rig)
 {
     enum fleet_isa most = (backend_level_of_machine)();
     enum fleet_isa level = most > FLEET_ISA_AVX512 ? FLEET_ISA_AVX512 : most;
-    bool same = level >= FLEET_ISA_AVX2 && backend_emulated_has_cpu_bits(rig->op.kind);
+    bool same = level >= FLEET_ISA_AVX2 && cuda_has_cpu_bits(rig->op.kind);
     void *out[OP_OUTPUTS_MAX] = {0};
     struct fleet_error err;
 
@@ -233,7 +244,7 @@ static inline void rig_compare_with_cpu(struct rig *rig)
         rig_fail("%s", err.text);
     for (int o = 0; o < rig->op.output_count; o++) {
         if (out[o] && same && memcmp(out[o], rig->out[o], rig_bytes(rig, rig->op.outputs[o])) != 0)
-            rig_fail("%s: output %d on the emulator has other bits than on the CPU",
+            rig_fail("%s: output %d " RIG_CUDA " has other bits than on the CPU",
                      op_definition(rig->op.kind)->name, o);
         if (out[o])
             rig_compare(rig, o, out[o]);
@@ -270,7 +281,8 @@ static inline void rig_run(struct rig *rig, enum fleet_isa level)
             free(out[i]);
         }
     }
-#if defined(RIG_EMULATED)
+#if defined(RIG_CUDA)
+    rig_digest(&rig->program, &rig->op, rig->in, rig->out);
     rig_compare_with_cpu(rig);
 #endif
 }

@@ -154,8 +154,8 @@ static bool is_brief(void)
     for (enum fleet_isa level = is_brief() ? backend_level_of_machine() : FLEET_ISA_PLAIN; \
          level <= backend_level_of_machine(); level++)
 
-/* More than a packed block holds; on the emulator more than a tile does. */
-#if defined(RIG_EMULATED)
+/* More than a packed block holds; with CUDA more than a tile does. */
+#if defined(RIG_CUDA)
 #define HEAD_MAX "128" /* columns of an attention head */
 enum {
     LARGE_ROWS = 131,
@@ -497,7 +497,11 @@ static void refuse(struct rig *rig, int code, const char *text)
 
     assert_int_equal(op_infer(&rig->program, &rig->op, &err), 0);
     assert_int_equal(rig_run_once(rig, rig_backend(FLEET_ISA_PLAIN, 1), 0, out, &err), code);
+#if defined(RIG_DEVICE) /* the back end has words of its own: it sees only the place */
+    assert_true(text[0] && err.text[0]);
+#else
     assert_string_equal(err.text, text);
+#endif
     for (int i = 0; i < rig->op.output_count; i++)
         free(out[i]);
     rig_release(rig);

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# The whole suite on a GPU. It reads the device and its clocks, and changes no setting.
+#
+#   tests/gpu/check.sh [--build | --fake] [--package FOLDER] [--only PART] LOGS
+#
+#   --package   what to run: a folder that `make gpu-package` made (build/gpu)
+#   --build     build that folder first, if this machine has a toolkit; without a GPU: "skipped"
+#   --fake      over the fake CUDA runtime and the emulator, on any machine: to try this script
+#   --only      one part: device, numerics, digests, jobs, nccl, memory, sanitizer
+#
+# Each part has a time limit, and goes on after a failure. Its output is in LOGS. The last line is
+# "N passed, N failed".
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+package=build/gpu build=0 fake=0 only=
+while [ $# -gt 1 ]; do
+    case $1 in
+    --build) build=1 ;;
+    --fake) fake=1 ;;
+    --package) package=$2; shift ;;
+    --only) only=$2; shift ;;
+    *) sed -n '2,/^set/p' "$0" | grep '^#' >&2; exit 2 ;;
+    esac
+    shift
+done
+logs=${1:?a folder for logs}
+mkdir -p "$logs"
+logs=$(cd "$logs" && pwd)
+
+if [ $fake = 0 ] && ! nvidia-smi -L >"$logs/gpus.txt" 2>&1; then
+    echo "skipped: no GPU"
+    exit 0
+fi
+if [ $build = 1 ] && [ ! -e "$package/bin/fleetjob" ]; then
+    make --no-print-directory gpu-package
+fi
+package=$(cd "$package" && pwd)
+library=$package/bin/libfleet_cuda.so
+if [ $fake = 1 ]; then
+    library=$PWD/build/cuda_fake/release/libfleet_cuda.so
+fi
+
+passed=0 failed=0
+
+# part NAME SECONDS COMMAND…: run it, its output in LOGS/NAME.log; counts cmocka's tests, else 1.
+part() {
+    local name=$1 limit=$2 log=$logs/$1.log start rc=0 good bad
+    shift 2
+    start=$(date +%s%N)
+    # the libraries of the package for its programs only: tools of this machine have their own
+    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null || rc=$?
+    good=$(awk '/^\[  PASSED  \] [0-9]+ test/ { s += $4 } END { print s + 0 }' "$log")
+    bad=$(awk '/^\[  FAILED  \] [0-9]+ test/ { s += $4 } END { print s + 0 }' "$log")
+    if [ $rc = 0 ] && [ "$good" = 0 ]; then good=1; fi
+    if [ $rc != 0 ] && [ "$bad" = 0 ]; then bad=1; fi
+    passed=$((passed + good)) failed=$((failed + bad))
+    printf '%s %-24s %2d passed, %2d failed, exit %d, %d ms\n' "$([ $rc = 0 ] && echo 'ok  ' ||
+        echo FAIL)" "$name" "$good" "$bad" $rc $((($(date +%s%N) - start) / 1000000))
+    if [ $rc != 0 ]; then
+        { grep -aE '^\[  (ERROR|FAILED)|ERROR: |differ|results' "$log" || tail -n 25 "$log"; } |
+            cut -c1-400 | head -n 40 | sed 's/^/    | /'
+    fi
+}
+
+wanted() {
+    [ -z "$only" ] || [ "$only" = "$1" ]
+}
+
+# Programs of the package, with its libraries.
+run=(env "LD_LIBRARY_PATH=$package/lib" "FLEET_BIN=$package/bin" "FLEET_CUDA_LIBRARY=$library"
+    "FLEET_TEST_GPU=$library" "FLEET_NCCL_LIBRARY=none" FLEET_TEST_VARIANT=release)
+
+# ---- the device ----------------------------------------------------------------------------------
+if wanted device && [ $fake = 0 ]; then
+    query=name,driver_version,compute_cap,memory.total,memory.used,clocks.sm,clocks.mem
+    query=$query,clocks.max.sm,clocks.max.mem,power.limit,ecc.mode.current
+    nvidia-smi --format=csv --query-gpu=$query |
+        tee "$logs/device.txt"
+    nvidia-smi | grep -oE 'CUDA Version: [0-9.]+' | tee -a "$logs/device.txt" || true
+fi
+
+# ---- operators, against the CPU's ----------------------------------------------------------------
+for test in kernels gradients; do
+    if wanted numerics; then
+        rm -f "$logs/$test.digests"
+        part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \
+            "$package/tests/test_$test"
+    fi
+done
+
+# ---- the emulator against the device -------------------------------------------------------------
+for test in kernels gradients; do
+    if wanted digests && [ -e "$logs/$test.digests" ]; then
+        part "$test-digests" 30 tests/gpu/compare.sh "$package/emulator/$test.txt" \
+            "$logs/$test.digests"
+    fi
+done
+
+# ---- whole jobs ----------------------------------------------------------------------------------
+if wanted jobs; then
+    part jobs 200 "${run[@]}" "$package/tests/test_cuda"
+fi
+
+# ---- the same by NCCL ----------------------------------------------------------------------------
+# From 2.30 on two ranks can share a GPU. FLEET_NCCL_LIBRARY, else what PyTorch brings.
+find_nccl() {
+    echo "${FLEET_NCCL_LIBRARY:-$(python3 -c '
+import importlib.util
+for place in importlib.util.find_spec("nvidia.nccl").submodule_search_locations:
+    print(place + "/lib/libnccl.so.2")
+    break' 2>/dev/null)}"
+}
+if wanted nccl && [ $fake = 0 ]; then
+    nccl=$(find_nccl)
+    version=$(python3 -c '
+import ctypes, sys
+v = ctypes.c_int()
+ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v))
+print(v.value)' "$nccl" 2>/dev/null || echo 0)
+    echo "NCCL $version: ${nccl:-none}" | tee -a "$logs/device.txt"
+    if [ "$version" -ge 23000 ]; then
+        part nccl-jobs 200 "${run[@]}" "FLEET_NCCL_LIBRARY=$nccl" NCCL_MULTI_RANK_GPU_ENABLE=1 \
+            "$package/tests/test_cuda"
+    else
+        echo "skipped: two ranks on one GPU need NCCL 2.30"
+    fi
+fi
+
+# ---- planned memory, and what a trainer takes ----------------------------------------------------
+if wanted memory && [ $fake = 0 ]; then
+    part memory 90 "${run[@]}" FLEET_BACKEND=cuda tests/gpu/memory.sh "$package/bin/fleetjob"
+    tail -n 1 "$logs/memory.log"
+fi
+
+# ---- the sanitizer of the toolkit ----------------------------------------------------------------
+if wanted sanitizer && [ $fake = 0 ]; then
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck; do
+            for test in kernels gradients; do
+                part "$tool-$test" 60 "${run[@]}" FLEET_TEST_VARIANT=race compute-sanitizer \
+                    --tool $tool --error-exitcode 9 --print-limit 20 "$package/tests/test_$test"
+            done
+        done
+    else
+        echo "skipped: compute-sanitizer is not on the PATH"
+    fi
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
