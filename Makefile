@@ -68,6 +68,15 @@ objects = $(patsubst %.c,$(OUT)/%.o,$(1))
 %_amx.o:        CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mamx-tile \
     -mamx-bf16 -mfma
 
+# Every header of kernels: a new one needs no line elsewhere.
+CPU := agent/runtime/backend/cpu
+$(OUT)/cpu_kernels.h: $(CPU)/kernels
+	@mkdir -p $(@D)
+	@printf '#include "%s"\n' $(filter-out %/table.h,$(wildcard $</*.h)) >$@.new
+	@if cmp -s $@ $@.new; then rm $@.new; else mv $@.new $@; fi
+$(patsubst %.c,$(OUT)/%.o,$(wildcard $(CPU)/kernels_*.c)): $(OUT)/cpu_kernels.h
+$(patsubst %.c,build/lint/%.ok,$(wildcard $(CPU)/kernels_*.c)): $(OUT)/cpu_kernels.h
+
 # Loops over elements of any type, for the compiler to make vectors of.
 $(OUT)/agent/runtime/comm/type.o: CFLAGS += -O3
 
@@ -371,7 +380,7 @@ check-format: ## is every C file as clang-format writes it?
 
 # clang-tidy reads every source, gcc's analyzer those of libfleet. A source is read again when it,
 # one of its headers or the list of checks has changed.
-LINT_CFLAGS = -std=c17 -D_GNU_SOURCE -I. -Iinclude -DFLEET_VERSION='"lint"' \
+LINT_CFLAGS = -std=c17 -D_GNU_SOURCE -I. -I$(OUT) -Iinclude -DFLEET_VERSION='"lint"' \
               $(if $(filter cli/%,$<),$(DRAWING_CFLAGS)) \
               $(if $(filter cuda/%,$<),-isystem tests/cuda_emulator/include)
 # Left to the sanitizers: gcc 12 takes an assertion's end for a leak, and a half named initializer
@@ -401,8 +410,9 @@ stats: ## our column of the comparison table
 	@tools/stats.sh
 check-includes: ## the arrows between folders that are allowed
 	@tools/check-includes.sh
+check-headers: $(OUT)/cpu_kernels.h
 check-headers: ## every header compiles alone
-	@tools/check-headers.sh '$(CC)' '-std=c17 -D_GNU_SOURCE -I. $(FREETYPE) $(WARNINGS)'
+	@tools/check-headers.sh '$(CC)' '-std=c17 -D_GNU_SOURCE -I. -I$(OUT) $(FREETYPE) $(WARNINGS)'
 
 clean: ## remove build/
 	@rm -rf build

@@ -15,8 +15,8 @@
  *                        failed  finished  heartbeat
  *
  * Invariants a caller may rely on:
- *  (1) A decoded message is within every limit below; ranks, worlds and counts are consistent
- *      (0 <= rank < world, one address a rank), numbers are finite.
+ *  (1) A decoded message is within every limit here and in link_messages.def; ranks, worlds and
+ *      counts are consistent (0 <= rank < world, one address a rank), numbers are finite.
  *  (2) The first message of a trainer is `hello`. A trainer runs no generation before `assign`, and
  *      only obeys an `assign` or `abort` whose generation is not older than its own.
  *  (3) Times are milliseconds of CLOCK_MONOTONIC (fleet_monotonic_ms()): both sides share a
@@ -78,17 +78,35 @@ enum link_kind {
     LINK_KIND_COUNT,
 };
 
-/* One committed step. */
-struct link_step {
-    int64_t step; /* from 1 */
-    double loss;
-    bool has_update;          /* gradient_norm and learning_rate exist */
-    double gradient_norm;     /* before clipping */
-    double learning_rate;     /* used by this step's update */
-    int64_t tokens;           /* of the whole global batch (samples, where data has no tokens) */
-    double tokens_per_second; /* of the whole job, over this step */
-    struct fleet_step_times times; /* 0 = not measured */
-};
+/* The structs: link_step, and one for each message that has fields. link_messages.def has the
+ * meaning of each member. */
+#define BEGIN(object) struct link_##object {
+#define END \
+    }       \
+    ;
+#define COMMITTED(object, name, member, low)    int64_t member;
+#define MEASURED(object, name, member, missing) double member;
+#define FLAG(member)                            bool member;
+#define UPDATED(object, name, member, missing)  double member;
+#define TIMES(object, member)                   struct fleet_step_times member;
+#define GENERATION(object)
+#define BOOL(object, name, member)              bool member;
+#define INT32(object, name, member, low, high)  int member;
+#define INT(object, name, member, low, high)    int64_t member;
+#define NUMBER(object, name, member, missing)   double member;
+#define ENUM(object, name, member, type, words) enum type member;
+#define LEVEL(object, name, member)             enum fleet_isa member;
+#define TEXT(object, name, member, size)        char member[size];
+#define KEY(object, name, member)               uint8_t member[LINK_KEY_SIZE];
+#define PART(object, member)                    struct fleet_part member;
+#define ADDRESSES(object, name, member, count) \
+    char **member;                             \
+    int count;
+#define STEPS(object, name, member, count)   \
+    struct link_step member[LINK_STEPS_MAX]; \
+    int count;
+#define LINEAGE(object, name, member) struct fleet_lineage member;
+#include "agent/link_messages.def"
 
 struct link_message {
     enum link_kind kind;
@@ -97,70 +115,19 @@ struct link_message {
     struct fleet_generation generation;
 
     union {
-        struct {
-            int rank, world;
-            enum fleet_isa level;          /* to run at */
-            char **addresses;              /* [address_count] "host:port" in rank order, heap */
-            int address_count;             /* = world */
-            uint8_t key[LINK_KEY_SIZE];    /* of the generation, for data connections */
-            char digest[LINK_DIGEST_SIZE]; /* of the plan all ranks must agree on; "" = unchecked */
-            struct fleet_lineage lineage;  /* `generation` is its last */
-            /* what this pod holds in memory counts; else it starts with nothing */
-            bool keeps_state;
-            double fault_at_ms; /* when the fault behind this generation happened; 0 = none */
-        } assign;
-        struct {
-            char cause[LINK_TEXT_SIZE];
-        } abort;
-        struct {
-            double grace_ms; /* time until SIGKILL; 0 = not known */
-        } leave;
-        struct {
-            int port;             /* where this trainer accepts data connections */
-            enum fleet_isa level; /* the highest that it can run */
-            int64_t pid;
-        } hello; /* and waits for an assign, without state */
-        struct {
-            enum fleet_phase phase; /* WAITING: `generation` was left, with the state of `step` */
-            double at_ms;
-            int64_t step;           /* newest committed step, 0 = none yet, -1 = has no state */
-            struct fleet_part part; /* what of that state it holds */
-        } ready;
-        struct {
-            struct link_step steps[LINK_STEPS_MAX]; /* ascending, without holes */
-            int count;                              /* >= 1 */
-        } progress;
-        struct {
-            int rank; /* the peer */
-            double at_ms;
-            char text[LINK_TEXT_SIZE]; /* the error as it was seen */
-        } peer_lost;
-        struct {
-            int64_t step;
-            char path[LINK_PATH_SIZE];
-        } checkpoint_done;
-        struct {
-            int64_t step;
-            char text[LINK_TEXT_SIZE]; /* why, and where the newest checkpoint is */
-        } checkpoint_failed;
-        struct {
-            int64_t step;
-            double loss;
-        } evaluation;
-        struct {
-            char text[LINK_TEXT_SIZE];
-            bool is_note; /* nothing is wrong */
-        } warning;
-        struct {
-            char text[LINK_TEXT_SIZE];
-            char cause[LINK_CAUSE_SIZE]; /* CamelCase, as in MESSAGE_FAILED; "" = by its exit */
-            bool permanent; /* a restart cannot help: bad data path, bad configuration */
-        } failed;
-        struct {
-            int64_t steps;
-            double loss; /* of the last step */
-            char weights_sha256[LINK_DIGEST_SIZE];
-        } finished;
+        struct link_assign assign;
+        struct link_abort abort;
+        struct link_leave leave;
+        struct link_hello hello;
+        struct link_ready ready;
+        struct link_progress progress;
+        struct link_peer_lost peer_lost;
+        struct link_checkpoint_done checkpoint_done;
+        struct link_checkpoint_failed checkpoint_failed;
+        struct link_evaluation evaluation;
+        struct link_warning warning;
+        struct link_failed failed;
+        struct link_finished finished;
     };
 };
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * link.h's messages as JSON: a table of fields for each message. A new field is a row here and a
- * member in the header.
+ * link.h's messages as JSON: a table of fields for each message, made from link_messages.def.
  */
 #include <errno.h>
 #include <limits.h>
@@ -22,18 +21,6 @@
 
 static const char *const phase_names[] = {"waiting", "connected", "restored", "first_step", NULL};
 
-/* Rows of struct link_message; all of them are required. */
-#define INT(name, member, low, high) \
-    ROW_INT(struct link_message, name, member, low, high, FLEET_REQUIRED)
-#define INT32(name, member, low, high) \
-    ROW_INT32(struct link_message, name, member, low, high, FLEET_REQUIRED)
-#define NUMBER(name, member, missing) \
-    ROW_NUMBER(struct link_message, name, member, missing, FLEET_REQUIRED)
-#define BOOL(name, member) ROW_BOOL(struct link_message, name, member, FLEET_REQUIRED)
-#define TEXT(name, member) ROW_CHARS(struct link_message, name, member, FLEET_REQUIRED | FLEET_CUT)
-#define GENERATION \
-    INT("epoch", generation.epoch, 0, STEP_MAX), INT("counter", generation.counter, 0, STEP_MAX)
-
 static const struct fleet_field lineage_fields[] = {
     ROW_INT(struct fleet_lineage_entry, "epoch", generation.epoch, 0, STEP_MAX, FLEET_REQUIRED),
     ROW_INT(struct fleet_lineage_entry, "counter", generation.counter, 0, STEP_MAX, FLEET_REQUIRED),
@@ -44,140 +31,74 @@ static const struct fleet_field lineage_fields[] = {
 static const struct fleet_object lineage_type =
     ROW_OBJECT_TYPE("lineage", struct fleet_lineage_entry, lineage_fields);
 
-static const struct fleet_field assign_fields[] = {
-    GENERATION,
-    INT32("rank", assign.rank, 0, LINK_WORLD_MAX - 1),
-    INT32("world", assign.world, 1, LINK_WORLD_MAX),
-    INT32("level", assign.level, 0, FLEET_ISA_COUNT - 1),
-    TEXT("digest", assign.digest),
-    BOOL("keepsState", assign.keeps_state),
-    NUMBER("faultAtMs", assign.fault_at_ms, 0),
-    ROW_HEX(struct link_message, "key", assign.key, FLEET_REQUIRED),
-    ROW(struct link_message, "addresses", LIST, assign.addresses,
-        FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT, .count_max = LINK_WORLD_MAX,
-        .item = FLEET_FIELD_STRING),
-    ROW_ARRAY(struct link_message, "lineage", assign.lineage.entries, lineage_type, FLEET_REQUIRED),
-    ROW_END,
-};
+static const struct fleet_object step_type;
 
-static const struct fleet_field abort_fields[] = {
-    GENERATION,
-    TEXT("cause", abort.cause),
-    ROW_END,
-};
-
-static const struct fleet_field no_fields[] = {ROW_END};
-
-static const struct fleet_field leave_fields[] = {
-    NUMBER("graceMs", leave.grace_ms, 0),
-    ROW_END,
-};
-
-static const struct fleet_field hello_fields[] = {
-    INT32("port", hello.port, 0, 65535),
-    INT32("level", hello.level, 0, FLEET_ISA_COUNT - 1),
-    INT("pid", hello.pid, 0, INT_MAX),
-    ROW_END,
-};
-
-/* Of a divided state; absent if it is not divided. */
-#define PART(name, member, high) ROW_INT32(struct link_message, name, ready.part.member, 0, high, 0)
-
-static const struct fleet_field ready_fields[] = {
-    GENERATION,
-    ROW_ENUM(struct link_message, "phase", ready.phase, phase_names, FLEET_REQUIRED),
-    NUMBER("atMs", ready.at_ms, 0),
-    INT("step", ready.step, -1, STEP_MAX),
-    PART("replicas", division.replicas, LINK_WORLD_MAX),
-    PART("shards", division.shards, LINK_WORLD_MAX),
-    ROW_BOOL(struct link_message, "buddies", ready.part.division.has_buddies, 0),
-    PART("replica", first, LINK_WORLD_MAX - 1),
-    PART("held", count, LINK_WORLD_MAX),
-    PART("lost", lost, LINK_WORLD_MAX),
-    ROW_END,
-};
-
-#define STEP_NUMBER(name, member, missing) \
-    ROW_NUMBER(struct link_step, name, member, missing, FLEET_REQUIRED)
-/* Absent if the step made no update. */
-#define UPDATE_NUMBER(name, member, missing)                \
-    ROW(struct link_step, name, NUMBER, member, FLEET_NULL, \
-        .presence = FLEET_PRESENCE(struct link_step, has_update), .unset = (missing))
+/* The tables: <object>_fields for each object of link_messages.def. The way to a member has no
+ * parentheses, since offsetof() takes none. */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+#define BEGIN(object) static const struct fleet_field object##_fields[] = {
+#define END  \
+    ROW_END, \
+    }        \
+    ;
+#define COMMITTED(object, name, member, low) \
+    ROW_INT(struct link_##object, name, member, low, STEP_MAX, FLEET_REQUIRED),
+#define MEASURED(object, name, member, missing) \
+    ROW_NUMBER(struct link_##object, name, member, missing, FLEET_REQUIRED),
+#define FLAG(member)
+#define UPDATED(object, name, member, missing)                  \
+    ROW(struct link_##object, name, NUMBER, member, FLEET_NULL, \
+        .presence = FLEET_PRESENCE(struct link_##object, has_update), .unset = (missing)),
 /* Optional, but written even if it is 0. */
-#define TIME(name, member) \
-    ROW(struct link_step, name, NUMBER, member, FLEET_NULL, .default_text = "0")
-
-static const struct fleet_field step_fields[] = {
-    ROW_INT(struct link_step, "step", step, 1, STEP_MAX, FLEET_REQUIRED),
-    STEP_NUMBER("loss", loss, NAN),
-    UPDATE_NUMBER("gradNorm", gradient_norm, NAN),
-    UPDATE_NUMBER("learningRate", learning_rate, 0),
-    ROW_INT(struct link_step, "tokens", tokens, 0, STEP_MAX, FLEET_REQUIRED),
-    STEP_NUMBER("tokensPerSecond", tokens_per_second, 0),
-    TIME("dataSeconds", times.data_s),
-    TIME("forwardSeconds", times.forward_s),
-    TIME("backwardSeconds", times.backward_s),
-    TIME("exchangeSeconds", times.exchange_s),
-    TIME("optimizerSeconds", times.optimizer_s),
-    TIME("hiddenSeconds", times.hidden_s),
-    ROW_END,
-};
+#define TIME(object, name, member) \
+    ROW(struct link_##object, name, NUMBER, member, FLEET_NULL, .default_text = "0"),
+#define TIMES(object, times)                            \
+    TIME(object, "dataSeconds", times.data_s)           \
+    TIME(object, "forwardSeconds", times.forward_s)     \
+    TIME(object, "backwardSeconds", times.backward_s)   \
+    TIME(object, "exchangeSeconds", times.exchange_s)   \
+    TIME(object, "optimizerSeconds", times.optimizer_s) \
+    TIME(object, "hiddenSeconds", times.hidden_s)
+#define GENERATION(object)                                                                \
+    ROW_INT(struct link_message, "epoch", generation.epoch, 0, STEP_MAX, FLEET_REQUIRED), \
+        ROW_INT(struct link_message, "counter", generation.counter, 0, STEP_MAX, FLEET_REQUIRED),
+#define BOOL(object, name, member) \
+    ROW_BOOL(struct link_message, name, object.member, FLEET_REQUIRED),
+#define INT32(object, name, member, low, high) \
+    ROW_INT32(struct link_message, name, object.member, low, high, FLEET_REQUIRED),
+#define INT(object, name, member, low, high) \
+    ROW_INT(struct link_message, name, object.member, low, high, FLEET_REQUIRED),
+#define NUMBER(object, name, member, missing) \
+    ROW_NUMBER(struct link_message, name, object.member, missing, FLEET_REQUIRED),
+#define ENUM(object, name, member, type, words) \
+    ROW_ENUM(struct link_message, name, object.member, words, FLEET_REQUIRED),
+#define LEVEL(object, name, member) INT32(object, name, member, 0, FLEET_ISA_COUNT - 1)
+#define TEXT(object, name, member, size) \
+    ROW_CHARS(struct link_message, name, object.member, FLEET_REQUIRED | FLEET_CUT),
+#define KEY(object, name, member) ROW_HEX(struct link_message, name, object.member, FLEET_REQUIRED),
+#define PART_INT(object, name, member, high) \
+    ROW_INT32(struct link_message, name, object.member, 0, high, 0),
+#define PART(object, part)                                                         \
+    PART_INT(object, "replicas", part.division.replicas, LINK_WORLD_MAX)           \
+    PART_INT(object, "shards", part.division.shards, LINK_WORLD_MAX)               \
+    ROW_BOOL(struct link_message, "buddies", object.part.division.has_buddies, 0), \
+        PART_INT(object, "replica", part.first, LINK_WORLD_MAX - 1)                \
+            PART_INT(object, "held", part.count, LINK_WORLD_MAX)                   \
+                PART_INT(object, "lost", part.lost, LINK_WORLD_MAX)
+#define ADDRESSES(object, name, member, count_)                                          \
+    ROW(struct link_message, name, LIST, object.member,                                  \
+        FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT, .count_max = LINK_WORLD_MAX, \
+        .item = FLEET_FIELD_STRING),
+#define STEPS(object, name, member, count)                         \
+    ROW_ARRAY(struct link_message, name, object.member, step_type, \
+              FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT),
+#define LINEAGE(object, name, member) \
+    ROW_ARRAY(struct link_message, name, object.member.entries, lineage_type, FLEET_REQUIRED),
+/* NOLINTEND(bugprone-macro-parentheses) */
+#include "agent/link_messages.def"
 
 static const struct fleet_object step_type = ROW_OBJECT_TYPE("step", struct link_step, step_fields);
-
-static const struct fleet_field progress_fields[] = {
-    GENERATION,
-    ROW_ARRAY(struct link_message, "steps", progress.steps, step_type,
-              FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT),
-    ROW_END,
-};
-
-static const struct fleet_field peer_lost_fields[] = {
-    GENERATION,
-    INT32("rank", peer_lost.rank, 0, LINK_WORLD_MAX - 1),
-    NUMBER("atMs", peer_lost.at_ms, 0),
-    TEXT("text", peer_lost.text),
-    ROW_END,
-};
-
-static const struct fleet_field checkpoint_done_fields[] = {
-    GENERATION,
-    INT("step", checkpoint_done.step, 0, STEP_MAX),
-    TEXT("path", checkpoint_done.path),
-    ROW_END,
-};
-
-static const struct fleet_field checkpoint_failed_fields[] = {
-    INT("step", checkpoint_failed.step, 0, STEP_MAX),
-    TEXT("text", checkpoint_failed.text),
-    ROW_END,
-};
-
-static const struct fleet_field evaluation_fields[] = {
-    INT("step", evaluation.step, 0, STEP_MAX),
-    NUMBER("loss", evaluation.loss, NAN),
-    ROW_END,
-};
-
-static const struct fleet_field warning_fields[] = {
-    TEXT("text", warning.text),
-    BOOL("isNote", warning.is_note),
-    ROW_END,
-};
-
-static const struct fleet_field failed_fields[] = {
-    TEXT("text", failed.text),
-    TEXT("cause", failed.cause),
-    BOOL("permanent", failed.permanent),
-    ROW_END,
-};
-
-static const struct fleet_field finished_fields[] = {
-    INT("steps", finished.steps, 0, STEP_MAX),
-    NUMBER("loss", finished.loss, NAN),
-    TEXT("weightsSha256", finished.weights_sha256),
-    ROW_END,
-};
+static const struct fleet_field no_fields[] = {ROW_END};
 
 #define TYPE(name, fields) ROW_OBJECT_TYPE(name, struct link_message, fields)
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * One table of fields for each type of message; field.h does the rest. A new field is one line here
- * and one in the header: make it optional, since older peers do not send it.
+ * One table of fields for each type of message, made from messages.def; field.h does the rest.
  */
 #include "libfleet/rendezvous/message.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -27,242 +25,83 @@
 static const char *const state_names[] = {"starting", "waiting", "running", NULL};
 static const char *const phase_names[] = {"waiting", "connected", "restored", "firstStep", NULL};
 
-/* Rows that several messages have. `type` is the struct's name without "message_". */
-#define BOOL(type, name, member, flags) ROW_BOOL(struct message_##type, name, member, flags)
-#define INT(type, name, member, low, high, flags) \
-    ROW_INT(struct message_##type, name, member, low, high, flags)
-#define INT32(type, name, member, low, high, flags) \
-    ROW_INT32(struct message_##type, name, member, low, high, flags)
-#define STEP(type, name, member, flags) INT(type, name, member, 0, STEP_MAX, flags)
-#define NUMBER(type, name, member, flags) \
-    ROW_NUMBER(struct message_##type, name, member, NAN, flags)
-#define AGE(type, name, member)                                                           \
-    ROW(struct message_##type, name, NUMBER, member, FLEET_MIN | FLEET_MAX | FLEET_CLAMP, \
-        .min = 0, .max = AGE_MS_MAX)
-#define ID(type, name, member, max) \
-    ROW_STRING(struct message_##type, name, member, max, FLEET_REQUIRED | FLEET_NOT_EMPTY)
-#define TEXT(type, name, member, max, flags) \
-    ROW_STRING(struct message_##type, name, member, max, (flags) | FLEET_CUT)
-#define ENUM(type, name, member, words, flags) \
-    ROW_ENUM(struct message_##type, name, member, words, flags)
-#define GENERATION(type, name, member, flags) \
-    ROW_OBJECT(struct message_##type, name, member, fleet_generation_type, flags)
-#define PORTS(type)                                                                 \
-    ROW(struct message_##type, "ports", LIST, ports,                                \
-        FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT | FLEET_MIN | FLEET_MAX, \
-        .count_max = MESSAGE_PROCESSES_MAX, .item = FLEET_FIELD_INT32, .min = 0, .max = 65535)
-#define OBJECTS(type, name, member, max, object, flags) \
-    ROW_OBJECTS(struct message_##type, name, member, max, object, (flags) | FLEET_REQUIRED)
-#define PART(type, name, member) INT32(type, name, status.part.member, 0, FLEET_WORLD_MAX, 0)
-#define STATUS(type)                                                                              \
-    ENUM(type, "state", status.state, state_names, 0),                                            \
-        GENERATION(type, "generation", status.generation, FLEET_MAY_MISS),                        \
-        ENUM(type, "phase", status.phase, phase_names, 0),                                        \
-        INT(type, "step", status.step, -1, STEP_MAX, FLEET_REQUIRED),                             \
-        GENERATION(type, "stateGeneration", status.state_generation, FLEET_MAY_MISS),             \
-        BOOL(type, "leaving", status.is_leaving, 0),                                              \
-        STEP(type, "stepsFrom", status.steps_from, 0), PART(type, "replicas", division.replicas), \
-        PART(type, "shards", division.shards),                                                    \
-        BOOL(type, "buddies", status.part.division.has_buddies, 0), PART(type, "replica", first), \
-        PART(type, "held", count), PART(type, "lost", lost)
-#define NEEDED FLEET_REQUIRED
-
-static const struct fleet_field hello_fields[] = {
-    ID(hello, "job", job_uid, MESSAGE_UID_MAX),
-    ID(hello, "podUid", pod_uid, MESSAGE_UID_MAX),
-    INT32(hello, "index", index, 0, 1000000, NEEDED),
-    INT32(hello, "attempt", attempt, 0, 1000000000, NEEDED),
-    ID(hello, "address", address, MESSAGE_ADDRESS_MAX),
-    PORTS(hello),
-    TEXT(hello, "devices", devices, MESSAGE_TEXT_MAX, 0),
-    TEXT(hello, "backend", backend, MESSAGE_CAUSE_MAX, 0),
-    ENUM(hello, "level", level, fleet_isa_names, NEEDED),
-    TEXT(hello, "version", version, MESSAGE_TEXT_MAX, 0),
-    STATUS(hello),
-    INT32(hello, "place", place, -1, MESSAGE_MEMBERS_MAX - 1, NEEDED),
-    INT32(hello, "members", members, 0, MESSAGE_MEMBERS_MAX, 0),
-    INT32(hello, "restarts", restarts, 0, INT_MAX, 0),
-    TEXT(hello, "leftFor", left_for, MESSAGE_CAUSE_MAX, 0),
-    ROW_END,
-};
-
-static const struct fleet_field ready_fields[] = {
-    STATUS(ready),
-    AGE(ready, "ageMs", age_ms),
-    ROW_END,
-};
-
-static const struct fleet_field step_fields[] = {
-    STEP(step, "step", step, NEEDED),
-    STEP(step, "generation", generation, 0),
-    STEP(step, "steps", steps, 0),
-    NUMBER(step, "loss", loss, 0),
-    NUMBER(step, "gradNorm", grad_norm, 0),
-    NUMBER(step, "learningRate", learning_rate, 0),
-    STEP(step, "tokens", tokens, 0),
-    NUMBER(step, "tokensPerSecond", tokens_per_second, 0),
-    NUMBER(step, "dataSeconds", times.data_s, 0),
-    NUMBER(step, "forwardSeconds", times.forward_s, 0),
-    NUMBER(step, "backwardSeconds", times.backward_s, 0),
-    NUMBER(step, "exchangeSeconds", times.exchange_s, 0),
-    NUMBER(step, "optimizerSeconds", times.optimizer_s, 0),
-    NUMBER(step, "hiddenSeconds", times.hidden_s, 0),
-    ROW_END,
-};
-
-static const struct fleet_object step_type =
-    ROW_OBJECT_TYPE("step", struct message_step, step_fields);
-
-static const struct fleet_field progress_fields[] = {
-    GENERATION(progress, "generation", generation, NEEDED),
-    STEP(progress, "stepsFrom", steps_from, 0),
-    BOOL(progress, "sparse", is_sparse, 0),
-    OBJECTS(progress, "steps", steps, MESSAGE_STEPS_MAX, step_type, 0),
-    ROW_END,
-};
-
-static const struct fleet_field evaluation_fields[] = {
-    GENERATION(evaluation, "generation", generation, NEEDED),
-    STEP(evaluation, "step", step, NEEDED),
-    NUMBER(evaluation, "loss", loss, NEEDED),
-    ROW_END,
-};
-
-static const struct fleet_field failed_fields[] = {
-    GENERATION(failed, "generation", generation, FLEET_MAY_MISS),
-    INT32(failed, "localRank", local_rank, 0, MESSAGE_PROCESSES_MAX - 1, NEEDED),
-    INT32(failed, "exitCode", exit_code, -1, 255, NEEDED),
-    INT32(failed, "signal", signal, 0, 128, NEEDED),
-    TEXT(failed, "cause", cause, MESSAGE_CAUSE_MAX, 0),
-    BOOL(failed, "fatal", fatal, 0),
-    BOOL(failed, "isBack", is_back, 0),
-    ROW_STRING(struct message_failed, "lines", lines, MESSAGE_LINES_MAX, FLEET_CUT_FRONT),
-    AGE(failed, "ageMs", age_ms),
-    ROW_END,
-};
-
-static const struct fleet_field peer_lost_fields[] = {
-    GENERATION(peer_lost, "generation", generation, NEEDED),
-    INT32(peer_lost, "rank", rank, -1, FLEET_WORLD_MAX - 1, NEEDED),
-    AGE(peer_lost, "ageMs", age_ms),
-    ROW_END,
-};
-
-static const struct fleet_field checkpoint_done_fields[] = {
-    GENERATION(checkpoint_done, "generation", generation, NEEDED),
-    STEP(checkpoint_done, "step", step, NEEDED),
-    TEXT(checkpoint_done, "path", path, MESSAGE_PATH_MAX, NEEDED),
-    ROW_END,
-};
-
-static const struct fleet_field checkpoint_failed_fields[] = {
-    STEP(checkpoint_failed, "step", step, NEEDED),
-    TEXT(checkpoint_failed, "reason", reason, MESSAGE_REASON_MAX, NEEDED),
-    ROW_END,
-};
-
-static const struct fleet_field finished_fields[] = {
-    GENERATION(finished, "generation", generation, NEEDED),
-    STEP(finished, "steps", steps, NEEDED),
-    NUMBER(finished, "loss", loss, 0),
-    TEXT(finished, "weightsSha256", weights_sha256, 64, 0),
-    ROW_END,
-};
-
-static const struct fleet_field left_fields[] = {
-    TEXT(left, "reason", reason, MESSAGE_REASON_MAX, 0),
-    ROW_END,
-};
-
-static const struct fleet_field member_fields[] = {
-    ID(member, "podUid", pod_uid, MESSAGE_UID_MAX),
-    INT32(member, "index", index, 0, 1000000, NEEDED),
-    ID(member, "address", address, MESSAGE_ADDRESS_MAX),
-    PORTS(member),
-    INT(member, "step", step, -1, STEP_MAX, NEEDED),
-    ROW_END,
-};
-
-static const struct fleet_object member_type =
-    ROW_OBJECT_TYPE("member", struct message_member, member_fields);
-
 static const struct fleet_field lineage_fields[] = {
-    ROW_OBJECT(struct fleet_lineage_entry, "generation", generation, fleet_generation_type, NEEDED),
-    ROW_INT(struct fleet_lineage_entry, "firstStep", first_step, 0, STEP_MAX, NEEDED),
+    ROW_OBJECT(struct fleet_lineage_entry, "generation", generation, fleet_generation_type,
+               FLEET_REQUIRED),
+    ROW_INT(struct fleet_lineage_entry, "firstStep", first_step, 0, STEP_MAX, FLEET_REQUIRED),
     ROW_END,
 };
 
 static const struct fleet_object lineage_type =
     ROW_OBJECT_TYPE("lineage", struct fleet_lineage_entry, lineage_fields);
+static const struct fleet_object step_type, member_type; /* of objects within messages */
 
-static const struct fleet_field assign_fields[] = {
-    GENERATION(assign, "generation", generation, NEEDED),
-    OBJECTS(assign, "members", members, MESSAGE_MEMBERS_MAX, member_type, FLEET_NOT_EMPTY),
-    INT32(assign, "world", world, 1, FLEET_WORLD_MAX, NEEDED),
-    ROW_HEX(struct message_assign, "key", key, NEEDED),
-    TEXT(assign, "planDigest", plan_digest, MESSAGE_TEXT_MAX, 0),
-    ENUM(assign, "level", level, fleet_isa_names, NEEDED),
-    OBJECTS(assign, "lineage", lineage, FLEET_LINEAGE_MAX, lineage_type, 0),
-    INT(assign, "step", step, -1, STEP_MAX, NEEDED),
-    INT32(assign, "reporter", reporter, 0, MESSAGE_MEMBERS_MAX - 1, NEEDED),
-    STEP(assign, "progressStep", progress_step, NEEDED),
-    AGE(assign, "progressIntervalMs", progress_interval_ms),
-    INT32(assign, "restarts", restarts, 0, INT_MAX, 0),
-    STEP(assign, "checkpointStep", checkpoint_step, 0),
-    TEXT(assign, "checkpointPath", checkpoint_path, MESSAGE_PATH_MAX, 0),
-    ROW_END,
-};
+#define REQUIRED FLEET_REQUIRED
+#define MAY_MISS FLEET_MAY_MISS
 
-static const struct fleet_field abort_fields[] = {
-    GENERATION(abort, "generation", generation, NEEDED),
-    TEXT(abort, "cause", cause, MESSAGE_CAUSE_MAX, 0),
-    INT32(abort, "member", member, -1, 1000000, NEEDED),
-    ROW_END,
-};
+/* The tables: <object>_fields for each object of messages.def. The way to a member has no
+ * parentheses, since offsetof() takes none. */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+#define SHARED(object, fields)
+#define BEGIN(object) static const struct fleet_field object##_fields[] = {
+#define END  \
+    ROW_END, \
+    }        \
+    ;
+#define BOOL(object, name, member, flags) ROW_BOOL(struct message_##object, name, member, flags),
+#define INT32(object, name, member, low, high, flags) \
+    ROW_INT32(struct message_##object, name, member, low, high, flags),
+#define INT(object, name, member, low, high, flags) \
+    ROW_INT(struct message_##object, name, member, low, high, flags),
+#define STEP(object, name, member, flags) INT(object, name, member, 0, STEP_MAX, flags)
+#define NUMBER(object, name, member, flags) \
+    ROW_NUMBER(struct message_##object, name, member, NAN, flags),
+#define AGE(object, name, member)                                                           \
+    ROW(struct message_##object, name, NUMBER, member, FLEET_MIN | FLEET_MAX | FLEET_CLAMP, \
+        .min = 0, .max = AGE_MS_MAX),
+#define ID(object, name, member, max) \
+    ROW_STRING(struct message_##object, name, member, max, FLEET_REQUIRED | FLEET_NOT_EMPTY),
+#define TEXT(object, name, member, max, flags) \
+    ROW_STRING(struct message_##object, name, member, max, (flags) | FLEET_CUT),
+#define LINES(object, name, member, max, flags) \
+    ROW_STRING(struct message_##object, name, member, max, (flags) | FLEET_CUT_FRONT),
+#define ENUM(object, name, member, type, words, flags) \
+    ROW_ENUM(struct message_##object, name, member, words, flags),
+#define GENERATION(object, name, member, flags) \
+    ROW_OBJECT(struct message_##object, name, member, fleet_generation_type, flags),
+#define KEY(object, name, member, flags) ROW_HEX(struct message_##object, name, member, flags),
+#define BYTES(object, name, member, count, max, flags) \
+    ROW_BASE64(struct message_##object, name, member, max, flags),
+#define LIST(object, name, member, item, count, max, type, flags) \
+    ROW_OBJECTS(struct message_##object, name, member, max, type, (flags) | FLEET_REQUIRED),
+#define PORTS(object)                                                               \
+    ROW(struct message_##object, "ports", LIST, ports,                              \
+        FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT | FLEET_MIN | FLEET_MAX, \
+        .count_max = MESSAGE_PROCESSES_MAX, .item = FLEET_FIELD_INT32, .min = 0, .max = 65535),
+#define STATUS(object)                 STATUS_FIELDS(object, status.)
+#define PART_INT(object, name, member) INT32(object, name, member, 0, FLEET_WORLD_MAX, 0)
+#define PART(object, part)                                \
+    PART_INT(object, "replicas", part.division.replicas)  \
+    PART_INT(object, "shards", part.division.shards)      \
+    BOOL(object, "buddies", part.division.has_buddies, 0) \
+    PART_INT(object, "replica", part.first)               \
+    PART_INT(object, "held", part.count)                  \
+    PART_INT(object, "lost", part.lost)
+#define TIME(object, name, member) NUMBER(object, name, member, 0)
+#define TIMES(object, times)                            \
+    TIME(object, "dataSeconds", times.data_s)           \
+    TIME(object, "forwardSeconds", times.forward_s)     \
+    TIME(object, "backwardSeconds", times.backward_s)   \
+    TIME(object, "exchangeSeconds", times.exchange_s)   \
+    TIME(object, "optimizerSeconds", times.optimizer_s) \
+    TIME(object, "hiddenSeconds", times.hidden_s)
+/* NOLINTEND(bugprone-macro-parentheses) */
+#include "libfleet/rendezvous/messages.def"
 
-static const struct fleet_field checkpoint_fields[] = {
-    GENERATION(checkpoint, "generation", generation, NEEDED),
-    ROW_END,
-};
-
-static const struct fleet_field leave_fields[] = {
-    TEXT(leave, "reason", reason, MESSAGE_REASON_MAX, 0),
-    ROW_END,
-};
-
-static const struct fleet_field done_fields[] = {
-    BOOL(done, "succeeded", succeeded, NEEDED),
-    TEXT(done, "reason", reason, MESSAGE_REASON_MAX, 0),
-    ROW_END,
-};
-
-static const struct fleet_field refused_fields[] = {
-    TEXT(refused, "reason", reason, MESSAGE_REASON_MAX, 0),
-    ROW_END,
-};
-
-static const struct fleet_field heartbeat_fields[] = {
-    STATUS(heartbeat),
-    STEP(heartbeat, "progressStep", progress_step, 0),
-    STEP(heartbeat, "evaluationStep", evaluation_step, 0),
-    STEP(heartbeat, "checkpointStep", checkpoint_step, 0),
-    STEP(heartbeat, "heldStep", held_step, 0),
-    AGE(heartbeat, "intervalMs", interval_ms),
-    ROW_END,
-};
-
-static const struct fleet_field get_fields[] = {
-    GENERATION(get, "generation", generation, NEEDED),
-    ID(get, "key", key, MESSAGE_KEY_MAX),
-    ROW_END,
-};
-
-static const struct fleet_field value_fields[] = {
-    GENERATION(value, "generation", generation, NEEDED),
-    ID(value, "key", key, MESSAGE_KEY_MAX),
-    ROW_BASE64(struct message_value, "value", value, MESSAGE_VALUE_MAX, NEEDED),
-    ROW_END,
-};
+static const struct fleet_object step_type =
+    ROW_OBJECT_TYPE("step", struct message_step, step_fields);
+static const struct fleet_object member_type =
+    ROW_OBJECT_TYPE("member", struct message_member, member_fields);
 
 #define TYPE(word, struct_, fields_) ROW_OBJECT_TYPE(word, struct message_##struct_, fields_)
 
@@ -290,17 +129,6 @@ static const struct fleet_object types[] = {
     [MESSAGE_GET] = TYPE("get", get, get_fields),
     [MESSAGE_VALUE] = TYPE("value", value, value_fields),
 };
-
-/* Lists and bytes are a pointer and a count beside it (FLEET_FIELD_LIST). */
-#define IS_LIST(type, items, count)            \
-    (offsetof(struct message_##type, count) == \
-     offsetof(struct message_##type, items) + sizeof(const void *))
-static_assert(IS_LIST(hello, ports, processes), "ports");
-static_assert(IS_LIST(member, ports, processes), "ports");
-static_assert(IS_LIST(progress, steps, count), "steps");
-static_assert(IS_LIST(assign, members, member_count), "members");
-static_assert(IS_LIST(assign, lineage, lineage_count), "lineage");
-static_assert(IS_LIST(value, value, value_size), "value");
 
 struct message_text *message_encode(const struct message *message)
 {

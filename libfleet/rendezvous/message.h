@@ -11,8 +11,8 @@
  *   both          heartbeat put get
  *
  * Invariants a caller may rely on:
- *  (1) A decoded message is within all limits below; every string is non-NULL, valid UTF-8 without
- *      NUL; every list has its stated length.
+ *  (1) A decoded message is within all limits here and in messages.def; every string is
+ *      non-NULL, valid UTF-8 without NUL; every list has its stated length.
  *  (2) Unknown fields are ignored (a newer peer may send them), an unknown type is refused.
  *  (3) encode then decode gives the same message.
  *
@@ -83,192 +83,41 @@ enum message_state {
     MESSAGE_STATE_RUNNING,  /* all are up, in `generation` */
 };
 
-/* Where a member is: everything a hub must know of it, so that one heartbeat heals a lost
- * message. */
-struct message_status {
-    enum message_state state;
-    struct fleet_generation generation; /* the newest obeyed, none if none */
-    enum fleet_phase phase; /* reached in `generation` by all its processes, while RUNNING */
-    int64_t step;           /* last step committed and held by its trainers, -1 = no state */
-    struct fleet_generation
-        state_generation;   /* in which that state was last complete, none if none */
-    struct fleet_part part; /* what of that state they hold */
-    bool is_leaving;        /* it was asked to go: its trainers save what they hold and end */
-    int64_t steps_from;     /* oldest committed step that it can still report, 0 = none */
-};
-
-struct message_hello {
-    const char *job_uid;
-    const char *pod_uid; /* the identity of a member */
-    int index, attempt;  /* of the pod */
-    const char *address; /* where peers reach its trainers */
-    const int *ports;    /* [processes], one a trainer process, by local rank; 0 = not known yet */
-    int processes;       /* >= 1 */
-    const char *devices; /* for people, e.g. "cpu" or "8 x NVIDIA H200" */
-    const char *backend; /* of its trainers: "cpu", "cuda"; "" = an own trainer, or not known */
-    enum fleet_isa level;
-    const char *version;
-    struct message_status status;
-    int place;   /* its place in the member list of status.generation, or -1 */
-    int members; /* number of members of that generation, 0 if none */
-    /* For a hub that does not know this generation: */
-    int restarts;         /* of the job up to that generation */
-    const char *left_for; /* what ended it: a hub's word, or a trainer of its own; "" = neither */
-};
-
-/* Said at once when a phase is reached; status.phase WAITING with state WAITING after an abort. */
-struct message_ready {
-    struct message_status status;
-    double age_ms;
-};
-
-/* One committed step. A number that does not exist is NaN. */
-struct message_step {
-    int64_t step;       /* from 1 */
-    int64_t generation; /* counter of the generation that committed it */
-    int64_t steps;      /* of the whole job as the trainer says, 0 = it does not */
-    double loss;
-    double grad_norm;     /* NaN for a batch without update */
-    double learning_rate; /* NaN for a batch without update */
-    int64_t tokens;       /* tokens (else samples) of the step */
-    double tokens_per_second;
-    struct fleet_step_times times; /* NaN = not measured */
-};
-
-struct message_progress {
-    struct fleet_generation generation; /* of the sender now */
-    int64_t steps_from;                 /* as in its status */
-    bool is_sparse; /* an own trainer reports what it likes: no step in between is missing */
-    const struct message_step *steps; /* [count], ascending without holes */
+/* The structs: message_status, and one for each object of messages.def. That file has the meaning
+ * of each member. A list is a pointer and, after it, its count. */
+#define SHARED(object, fields) \
+    struct message_##object {  \
+        fields                 \
+    };
+#define BEGIN(object) struct message_##object {
+#define END \
+    }       \
+    ;
+#define BOOL(object, name, member, flags)              bool member;
+#define INT32(object, name, member, low, high, flags)  int member;
+#define INT(object, name, member, low, high, flags)    int64_t member;
+#define STEP(object, name, member, flags)              int64_t member;
+#define NUMBER(object, name, member, flags)            double member;
+#define AGE(object, name, member)                      double member;
+#define ID(object, name, member, max)                  const char *member;
+#define TEXT(object, name, member, max, flags)         const char *member;
+#define LINES(object, name, member, max, flags)        const char *member;
+#define ENUM(object, name, member, type, words, flags) enum type member;
+#define GENERATION(object, name, member, flags)        struct fleet_generation member;
+#define KEY(object, name, member, flags)               uint8_t member[MESSAGE_SECRET_SIZE];
+#define BYTES(object, name, member, count, max, flags) \
+    const void *member;                                \
     size_t count;
-};
-
-struct message_evaluation {
-    struct fleet_generation generation;
-    int64_t step;
-    double loss;
-};
-
-struct message_failed {
-    struct fleet_generation generation; /* it was running, none if none */
-    int local_rank;
-    int exit_code;     /* -1 if ended by a signal */
-    int signal;        /* 0 if it exited */
-    const char *cause; /* CamelCase, e.g. "OutOfMemory"; "" = derive from exit code and signal */
-    bool fatal;        /* trying again cannot help: a bad job */
-    bool is_back;      /* it was started again before this could be reported */
-    const char *lines; /* the last lines of its log, "" if none */
-    double age_ms;
-};
-
-/* An accusation: the sender's collectives lost `rank`. */
-struct message_peer_lost {
-    struct fleet_generation generation;
-    int rank; /* the accused process */
-    double age_ms;
-};
-
-struct message_checkpoint_done {
-    struct fleet_generation generation;
-    int64_t step;
-    const char *path;
-};
-
-/* One could not be written; the trainer tries again. */
-struct message_checkpoint_failed {
-    int64_t step;
-    const char *reason; /* and where the newest one is */
-};
-
-struct message_finished {
-    struct fleet_generation generation;
-    int64_t steps;
-    double loss;
-    const char *weights_sha256; /* 64 hex digits, or "" if this member has none to report */
-};
-
-struct message_left {
-    const char *reason;
-};
-
-struct message_member {
-    const char *pod_uid;
-    int index;
-    const char *address;
-    const int *ports; /* [processes] */
+#define LIST(object, name, member, item, count, max, type, flags) \
+    const struct item *member;                                    \
+    size_t count;
+#define PORTS(object) \
+    const int *ports; \
     int processes;
-    int64_t step; /* newest state one of its processes holds in memory, -1 = none: a newcomer */
-};
-
-/*
- * The same text for every member. Ranks are per process: member i holds the `processes` ranks that
- * follow those of member i-1; the first of member 0 is rank 0.
- */
-struct message_assign {
-    struct fleet_generation generation;
-    const struct message_member *members; /* [member_count], in rank order */
-    size_t member_count;
-    int world;                                 /* sum of processes */
-    uint8_t key[MESSAGE_SECRET_SIZE];          /* of the generation; never logged */
-    const char *plan_digest;                   /* "" if the owner gives none */
-    enum fleet_isa level;                      /* lowest of the members */
-    const struct fleet_lineage_entry *lineage; /* [lineage_count], this generation last */
-    size_t lineage_count;
-    int64_t step; /* newest step held by a member, -1: start from a checkpoint or from step 0 */
-    int reporter; /* place of the member that sends progress, evaluation, checkpoint_done */
-    int64_t progress_step;       /* last step that the hub knows */
-    double progress_interval_ms; /* least time between two progress messages */
-    int restarts;                /* of the job, up to this generation */
-    /* Own trainers: the checkpoint that the job reported last, and where it lies. */
-    int64_t checkpoint_step;     /* 0 = none */
-    const char *checkpoint_path; /* "" = not said */
-};
-
-struct message_abort {
-    struct fleet_generation generation;
-    const char *cause;
-    int member; /* index of the pod that caused it, -1 = none */
-};
-
-struct message_checkpoint {
-    struct fleet_generation generation;
-};
-
-struct message_leave {
-    const char *reason;
-};
-
-struct message_done {
-    bool succeeded;
-    const char *reason;
-};
-
-struct message_refused {
-    const char *reason;
-};
-
-struct message_heartbeat {
-    struct message_status status; /* from an agent; from a hub only its generation */
-    int64_t progress_step;        /* hub: last step that it knows */
-    int64_t evaluation_step;      /* hub: step of the last evaluation that it knows, 0 = none */
-    int64_t checkpoint_step;      /* hub: newest checkpoint that it knows, 0 = none */
-    int64_t held_step;  /* hub: newest step held by a member that answers or by a checkpoint; 0 =
-                                     none */
-    double interval_ms; /* hub: how often to send one; 0 from an agent */
-};
-
-/* put: agent → hub. value: hub → agent, the answer to get once the key was put. */
-struct message_value {
-    struct fleet_generation generation;
-    const char *key;
-    const void *value; /* [value_size] opaque bytes; not for get */
-    size_t value_size;
-};
-
-struct message_get {
-    struct fleet_generation generation;
-    const char *key;
-};
+#define STATUS(object)        struct message_status status;
+#define PART(object, member)  struct fleet_part member;
+#define TIMES(object, member) struct fleet_step_times member;
+#include "libfleet/rendezvous/messages.def"
 
 struct message {
     enum message_type type;
