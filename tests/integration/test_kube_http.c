@@ -5,7 +5,6 @@
  * requests, the cap, deadlines, cancelling anywhere, watches cut anywhere, connections lost.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,29 +19,13 @@
 
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
-#include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
-#include "libfleet/base/strbuf.h"
 #include "libfleet/kube/api_error.h"
-#include "libfleet/kube/config.h"
 #include "libfleet/kube/http.h"
 #include "libfleet/kube/rest.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
-
-#define PODS        "/api/v1/namespaces/default/pods"
-#define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
-
-struct world {
-    uv_loop_t loop;
-    struct fake_apiserver *server;
-    struct fake_apiserver_http *front;
-    struct kube_config config;
-    struct kube_io *io;
-    int done_count; /* of on_done */
-    bool has_failed;
-    enum kube_error done_kind;
-};
+#include "tests/integration/kube_http_fixture.h"
 
 static void on_done(void *user, const struct kube_response *response)
 {
@@ -51,80 +34,6 @@ static void on_done(void *user, const struct kube_response *response)
     w->has_failed = response->err != NULL;
     w->done_kind = kube_error_kind(response->err);
     w->done_count++;
-}
-
-static int set_up(void **state)
-{
-    struct world *w = calloc(1, sizeof(*w));
-    char server[64];
-    int port;
-
-    assert_int_equal(uv_loop_init(&w->loop), 0);
-    w->server = fake_apiserver_new();
-    w->front = fake_apiserver_http_new(&w->loop, w->server, &port);
-    snprintf(server, sizeof(server), "http://127.0.0.1:%d", port);
-    w->config.server = strdup(server);
-    assert_int_equal(kube_http_new(&w->loop, &w->config,
-                                   &(struct kube_http_options){.in_flight_max = 4}, &w->io, NULL),
-                     0);
-    *state = w;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct world *w = *state;
-
-    kube_http_free(w->io);
-    fake_apiserver_http_free(w->front);
-    assert_int_equal(uv_run(&w->loop, UV_RUN_DEFAULT), 0); /* everything closes by itself */
-    assert_int_equal(uv_loop_close(&w->loop), 0);
-    fake_apiserver_free(w->server);
-    kube_config_release(&w->config);
-    free(w);
-    return 0;
-}
-
-/* Turn the loop until *flag is at least `value`. */
-static void turn_until(struct world *w, const int *flag, int value)
-{
-    double end = fleet_monotonic_ms() + PATIENCE_MS;
-
-    while (*flag < value) {
-        if (fleet_monotonic_ms() > end)
-            fail_msg("timed out waiting for %d, got to %d", value, *flag);
-        (void)uv_run(&w->loop, UV_RUN_ONCE);
-    }
-}
-
-struct answer {
-    int count;  /* of on_done */
-    char *text; /* the object */
-    struct fleet_error err;
-    bool failed;
-};
-
-static void on_answer(void *user, const cJSON *object, const struct fleet_error *err)
-{
-    struct answer *a = user;
-
-    a->count++;
-    free(a->text);
-    a->text = object ? fleet_json_print(object) : NULL;
-    a->failed = err != NULL;
-    if (err)
-        a->err = *err;
-}
-
-/* Send and wait. The caller frees answer.text. */
-static struct answer do_request(struct world *w, const struct kube_rest_request *request)
-{
-    struct answer a = {0};
-
-    (void)kube_rest_start(w->io, request, on_answer, &a);
-    assert_int_equal(a.count, 0); /* io.h (1): never from within */
-    turn_until(w, &a.count, 1);
-    return a;
 }
 
 static cJSON *pod(const char *name)
@@ -468,150 +377,6 @@ static void test_kube_http__a_deadline_holds_for_those_that_wait(void **state)
     }
 }
 
-/* ---- watches --------------------------------------------------------------------------------- */
-
-struct log {
-    struct fleet_strbuf events; /* one line each: type, name */
-    int event_count, end_count;
-    struct fleet_error err;
-    bool failed;
-    struct kube_rest_call *call;
-    int cancel_at; /* cancel within this event; 0: never */
-};
-
-static void on_event(void *user, enum kube_watch_type type, const cJSON *object)
-{
-    struct log *log = user;
-    const char *name = "";
-
-    (void)fleet_json_opt_string(object, "metadata.name", &name, NULL);
-    fleet_strbuf_appendf(&log->events, "%c%s ", "AMDB"[type], name);
-    if (++log->event_count == log->cancel_at)
-        kube_rest_cancel(&log->call);
-}
-
-static void on_end(void *user, const struct fleet_error *err)
-{
-    struct log *log = user;
-
-    log->end_count++;
-    log->failed = err != NULL;
-    if (err)
-        log->err = *err;
-}
-
-static void make_history(struct world *w)
-{
-    assert_int_equal(fake_apiserver_do(w->server, "POST", PODS, "{\"metadata\":{\"name\":\"a\"}}"),
-                     201);
-    assert_int_equal(fake_apiserver_do(w->server, "POST", PODS, "{\"metadata\":{\"name\":\"b\"}}"),
-                     201);
-    assert_int_equal(fake_apiserver_do(w->server, "PATCH", PODS "/a",
-                                       "{\"metadata\":{\"labels\":{\"x\":\"1\"}}}"),
-                     200);
-    assert_int_equal(fake_apiserver_do(w->server, "DELETE", PODS "/b", NULL), 200);
-}
-
-static void test_kube_watch__replays_and_follows_in_any_pieces(void **state)
-{
-    struct world *w = *state;
-
-    for (size_t piece = 1; piece <= 64; piece = piece * 3 + 1) {
-        struct kube_rest_request r = {.resource = &kube_pods, .resource_version = "1000000"};
-        struct log log = {0};
-        char version[32];
-        const char *now;
-        fake_apiserver_http_cut(w->front, piece);
-        (void)fake_apiserver_do(w->server, "POST", PODS, "{\"metadata\":{\"name\":\"mark\"}}");
-        assert_int_equal(fleet_json_get_string(fake_apiserver_get(w->server, PODS "/mark"),
-                                               "metadata.resourceVersion", &now, NULL),
-                         0);
-        snprintf(version, sizeof(version), "%s", now);
-        r.resource_version = version;
-        (void)fake_apiserver_do(w->server, "DELETE", PODS "/mark", NULL);
-        make_history(w);
-        log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-        turn_until(w, &log.event_count, 5);
-        (void)fake_apiserver_do(w->server, "DELETE", PODS "/a", NULL);
-        fake_apiserver_bookmark(w->server);
-        turn_until(w, &log.event_count, 7);
-        assert_string_equal(log.events.text, "Dmark Aa Ab Ma Db Da B ");
-        fake_apiserver_cut_watches(w->server, false);
-        turn_until(w, &log.end_count, 1);
-        assert_false(log.failed);
-        fleet_strbuf_release(&log.events);
-    }
-}
-
-static void test_kube_watch__an_end_in_mid_event_is_a_failure(void **state)
-{
-    struct world *w = *state;
-    struct kube_rest_request r = {.resource = &kube_pods};
-    struct log log = {0};
-
-    make_history(w);
-    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.event_count, 4);
-    fake_apiserver_cut_watches(w->server, true);
-    turn_until(w, &log.end_count, 1);
-    assert_true(log.failed);
-    assert_string_equal(log.err.text,
-                        "WATCH /api/v1/pods: the watch ended in the middle of an event");
-    fleet_strbuf_release(&log.events);
-}
-
-static void test_kube_watch__an_old_version_is_gone(void **state)
-{
-    struct world *w = *state;
-    struct kube_rest_request r = {.resource = &kube_pods, .resource_version = "1"};
-    struct log log = {0};
-
-    make_history(w);
-    fake_apiserver_compact(w->server);
-    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.end_count, 1);
-    assert_true(log.failed && kube_is_gone(&log.err));
-    fake_apiserver_fail(w->server,
-                        &(struct fake_failure){.method = "WATCH", .count = 1, .status = 410});
-    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.end_count, 2);
-    assert_true(log.failed && kube_is_gone(&log.err)); /* both reports of it */
-}
-
-static void test_kube_watch__a_lost_connection_ends_it(void **state)
-{
-    struct world *w = *state;
-    struct kube_rest_request r = {.resource = &kube_pods};
-    struct log log = {0};
-
-    make_history(w);
-    log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.event_count, 4);
-    fake_apiserver_http_drop(w->front);
-    turn_until(w, &log.end_count, 1);
-    assert_true(log.failed && kube_is_unreachable(&log.err));
-    fleet_strbuf_release(&log.events);
-}
-
-static void test_kube_watch__can_be_cancelled_within_any_event(void **state)
-{
-    struct world *w = *state;
-    struct kube_rest_request r = {.resource = &kube_pods};
-
-    make_history(w);
-    for (int at = 1; at <= 4; at++) {
-        struct log log = {.cancel_at = at};
-        struct answer a;
-        log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-        turn_until(w, &log.event_count, at);
-        a = do_request(w, &(struct kube_rest_request){.verb = KUBE_LIST, .resource = &kube_pods});
-        assert_int_equal(log.event_count, at);
-        assert_int_equal(log.end_count, 0);
-        free(a.text);
-        fleet_strbuf_release(&log.events);
-    }
-}
-
 /* ---- timers ---------------------------------------------------------------------------------- */
 
 static void count_up(void *user)
@@ -674,11 +439,6 @@ int main(void)
         TEST(test_kube_http__a_cancelled_call_says_nothing),
         TEST(test_kube_http__a_deadline_holds),
         TEST(test_kube_http__a_deadline_holds_for_those_that_wait),
-        TEST(test_kube_watch__replays_and_follows_in_any_pieces),
-        TEST(test_kube_watch__an_end_in_mid_event_is_a_failure),
-        TEST(test_kube_watch__an_old_version_is_gone),
-        TEST(test_kube_watch__a_lost_connection_ends_it),
-        TEST(test_kube_watch__can_be_cancelled_within_any_event),
         TEST(test_kube_http__timers_fire_once_unless_cancelled),
         TEST(test_kube_http__can_be_freed_with_everything_under_way),
     };

@@ -6,142 +6,20 @@
  * generate` goes on with a text, the same way each time. The logits are PyTorch's as recorded in
  * tests/golden/torch/gpt2.
  */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/runtime/inference/generator.h"
-#include "agent/runtime/inference/weights.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/json.h"
 #include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/checkpoint/safetensors.h"
+#include "tests/integration/trained_weights_fixture.h"
 #include "tests/support/job_folder.h"
 
-#define LIMIT_S 600.0
-#define GPT2    "tests/golden/torch/gpt2"
-#define BPE     "tests/golden/bpe"
-#define TEXT    "tests/golden/torch/jobs/text.txt"
-
-static char here[4096];
-
-/* ---- jobs ------------------------------------------------------------------------------------ */
-
-struct job {
-    const char *name, *model, *data, *more; /* parts of spec.training */
-    const char *strategy;
-    const char *workers;
-};
-
-static void on_event(void *context, struct job_run *run, const cJSON *event)
-{
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(event, "event");
-
-    (void)run;
-    if (cJSON_IsString(name) && strcmp(name->valuestring, "evaluation") == 0)
-        *(double *)context = cJSON_GetObjectItemCaseSensitive(event, "loss")->valuedouble;
-}
-
-/* Train it in the folder; returns the loss of its last evaluation, NaN without one. */
-static double train(const struct job *job)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
-    const char *arguments[] = {"--workers", job->workers ? job->workers : "1", path, NULL};
-    double loss = NAN;
-    struct job_run run;
-
-    fleet_strbuf_appendf(
-        &text,
-        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: %s}\n"
-        "spec:\n  worker: {replicas: 1}\n  strategy: {%s}\n"
-        "  training:\n    model: {%s}\n    data: {%s}\n    globalBatchSize: 4\n"
-        "    microBatchSize: 2\n    steps: 6\n    checkpoint: {path: checkpoints}\n    %s\n",
-        job->name, job->strategy ? job->strategy : "", job->model, job->data, job->more);
-    write_file("job.yaml", text.text, text.length);
-    job_run(arguments, LIMIT_S, on_event, &loss, &run);
-    if (run.exit_code != 0 || run.problem[0])
-        fail_msg("%s: exit %d, problem \"%s\": %s", job->name, run.exit_code, run.problem,
-                 run.errors);
-    job_run_release(&run);
-    return loss;
-}
-
-/* Standard output of a command that must succeed; heap. */
-static char *command(const char *const *arguments)
-{
-    char *out = NULL;
-    FLEET_AUTO_FREE char *errors = NULL;
-    int code = job_run_command("fleetjob", arguments, &out, &errors);
-
-    if (code != 0)
-        fail_msg("%s %s: exit %d: %s", arguments[0], arguments[1], code, errors);
-    return out;
-}
-
-static void expect_refused(const char *const *arguments, const char *words)
-{
-    FLEET_AUTO_FREE char *out = NULL;
-    FLEET_AUTO_FREE char *errors = NULL;
-    int code = job_run_command("fleetjob", arguments, &out, &errors);
-
-    if (code == 0 || !strstr(errors, words))
-        fail_msg("%s: exit %d: %s", arguments[0], code, errors);
-}
-
-static char *in_folder(const char *name)
-{
-    return fleet_file_join(folder, name);
-}
-
-static void export_both(void)
-{
-    FLEET_AUTO_FREE char *checkpoints = in_folder("checkpoints");
-    FLEET_AUTO_FREE char *out = in_folder("out");
-    FLEET_AUTO_FREE char *file = in_folder("alone.safetensors");
-
-    free(command((const char *[]){"export", checkpoints, out, NULL}));
-    free(command((const char *[]){"export", checkpoints, file, NULL}));
-}
-
-static cJSON *evaluate(const char *weights, const char *data, const char *option, const char *value)
-{
-    FLEET_AUTO_FREE char *path = in_folder(weights);
-    FLEET_AUTO_FREE char *out =
-        command((const char *[]){"eval", path, data, "--json", option, value, NULL});
-    cJSON *json = cJSON_Parse(out);
-
-    assert_non_null(json);
-    return json;
-}
-
-static double number(const cJSON *json, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-
-    if (!cJSON_IsNumber(item))
-        fail_msg("no number %s", key);
-    return item->valuedouble;
-}
-
 /* ---- eval ------------------------------------------------------------------------------------ */
-
-static void expect_same_loss(const char *name, const char *weights, const char *data, double loss,
-                             const char *option, const char *value)
-{
-    cJSON *json = evaluate(weights, data, option, value);
-
-    if (number(json, "loss") != loss)
-        fail_msg("%s: %s: eval gives %.17g, the job %.17g", name, weights, number(json, "loss"),
-                 loss);
-    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(json, "heldOut")));
-    assert_true(cJSON_IsTrue(cJSON_GetObjectItem(json, "ownData")));
-    cJSON_Delete(json);
-}
 
 /* One job after another in fresh folders. */
 static void expect_own_numbers(const struct job *job, const char *data, const char *tokenizer)
@@ -155,8 +33,6 @@ static void expect_own_numbers(const struct job *job, const char *data, const ch
     expect_same_loss(job->name, "alone.safetensors", data, loss, tokenizer ? "--tokenizer" : NULL,
                      tokenizer);
 }
-
-#define ADAMW "optimizer: {name: adamw, learningRate: 0.01}\n    "
 
 static void test_trained_weights__eval_is_the_jobs_own(void **state)
 {
@@ -282,160 +158,6 @@ static void test_trained_weights__other_data_are_evaluated_whole(void **state)
     expect_refused((const char *[]){"eval", out, other, "--all", "--held-out", NULL}, "both");
 }
 
-/* ---- generate -------------------------------------------------------------------------------- */
-
-static char *generate(const char *weights, const char *prompt, const char *const *options)
-{
-    FLEET_AUTO_FREE char *path = in_folder(weights);
-    const char *arguments[16] = {"generate", path, "--prompt", prompt};
-    int count = 4;
-
-    while (options && *options)
-        arguments[count++] = *options++;
-    return command(arguments);
-}
-
-#define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static void expect_generates(const char *prompt)
-{
-    FLEET_AUTO_FREE char *greedy = generate("checkpoints", prompt, OPTIONS("--tokens", "40"));
-    FLEET_AUTO_FREE char *exported = generate("out", prompt, OPTIONS("--tokens", "40"));
-    FLEET_AUTO_FREE char *one =
-        generate("out", prompt, OPTIONS("--tokens", "40", "--temperature", "1.5", "--seed", "1"));
-    FLEET_AUTO_FREE char *again =
-        generate("out", prompt, OPTIONS("--tokens", "40", "--temperature", "1.5", "--seed", "1"));
-    FLEET_AUTO_FREE char *two =
-        generate("out", prompt, OPTIONS("--tokens", "40", "--temperature", "1.5", "--seed", "2"));
-    FLEET_AUTO_FREE char *cold =
-        generate("out", prompt, OPTIONS("--tokens", "40", "--temperature", "2", "--top-k", "1"));
-
-    assert_int_equal(strncmp(greedy, prompt, strlen(prompt)), 0);
-    assert_string_equal(exported, greedy);
-    assert_string_equal(cold, greedy);
-    assert_string_equal(one, again);
-    assert_string_not_equal(one, two);
-    assert_true(strstr(one, "\x1b") == NULL);
-}
-
-static void test_trained_weights__generate_goes_on_with_a_text(void **state)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    FLEET_AUTO_FREE char *out = NULL;
-    FLEET_AUTO_FREE char *alone = NULL;
-    struct job job = {.name = "gpt",
-                      .model = "name: gpt, layers: 1, heads: 2, width: 16, context: 16",
-                      .more = "optimizer: {name: adamw, learningRate: 0.01}"};
-
-    (void)state;
-    fleet_strbuf_appendf(&text, "path: %s/" TEXT, here);
-    job.data = text.text;
-    (void)train(&job);
-    export_both();
-    expect_generates("The License \xc3\xb6");
-    (void)job_folder_remove(state);
-    (void)job_folder_make(state);
-    fleet_strbuf_appendf(&text,
-                         ", tokenizer: bpe, vocabulary: %s/" BPE "/vocab.json, merges: "
-                         "%s/" BPE "/merges.txt",
-                         here, here);
-    job.data = text.text;
-    job.name = "llama";
-    job.model = "name: llama, layers: 1, heads: 2, width: 16, context: 16";
-    (void)train(&job);
-    export_both();
-    expect_generates("The License  \xc3\xb6");
-    out = in_folder("out");
-    alone = in_folder("alone.safetensors");
-    expect_refused((const char *[]){"generate", alone, "--prompt", "x", NULL},
-                   "does not say where its tokenizer is");
-    expect_refused((const char *[]){"eval", alone, TEXT, NULL}, "--tokenizer");
-    expect_refused((const char *[]){"generate", out, "--prompt", "", NULL}, "empty");
-    expect_refused((const char *[]){"generate", out, "--prompt-tokens", "1 700", NULL},
-                   "token 700");
-    expect_refused((const char *[]){"generate", out, "--prompt", "x", "--seed", "1", NULL},
-                   "no effect");
-    expect_refused((const char *[]){"generate", out, "--prompt", "x", "--temperature", "-1", NULL},
-                   "--temperature");
-    expect_refused((const char *[]){"generate", out, NULL}, "--prompt");
-}
-
-static void test_trained_weights__token_ids_go_in_and_out(void **state)
-{
-    FLEET_AUTO_FREE char *checkpoints = in_folder("checkpoints");
-    FLEET_AUTO_FREE char *out = NULL;
-    struct job job = {.name = "ids",
-                      .model = "name: llama, layers: 1, heads: 2, width: 16, context: 16",
-                      .data = "tokenizer: synthetic-markov, symbols: 12, validation: 0.00001",
-                      .more = ADAMW "evaluation: {everySteps: 6}"};
-    double loss = train(&job);
-    const char *at;
-    int spaces = 0;
-
-    (void)state;
-    expect_same_loss("ids", "checkpoints", "-", loss, NULL, NULL);
-    out = command((const char *[]){"generate", checkpoints, "--prompt-tokens", "1 2, 3", "--tokens",
-                                   "4", NULL});
-    assert_int_equal(strncmp(out, "1 2 3 ", 6), 0);
-    for (at = out; *at; at++)
-        spaces += *at == ' ';
-    assert_int_equal(spaces, 6);
-    expect_refused((const char *[]){"generate", checkpoints, "--prompt", "x", NULL},
-                   "--prompt-tokens");
-}
-
-/* ---- logits ---------------------------------------------------------------------------------- */
-
-static void copy_file(const char *from, const char *to)
-{
-    FLEET_AUTO_FREE char *text = NULL;
-    size_t size;
-
-    assert_int_equal(fleet_file_read(from, 64 << 20, &text, &size, NULL), 0);
-    write_file(to, text, size);
-}
-
-/* Weights of others with a config.json; the logits after every prefix of PyTorch's first
- * samples. */
-static void test_trained_weights__logits_are_pytorchs(void **state)
-{
-    static const char config[] =
-        "{\"model_type\":\"gpt2\",\"n_layer\":4,\"n_head\":4,\"n_embd\":128,\"n_positions\":64,"
-        "\"vocab_size\":256,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-5}";
-    struct safetensors_file batches, forward;
-    struct generator *generator;
-    struct weights weights;
-    struct fleet_error err;
-    static float logits[2 * 64 * 256];
-    int32_t x[2 * 64];
-
-    (void)state;
-    copy_file(GPT2 "/init.safetensors", "model.safetensors");
-    write_file("config.json", config, sizeof(config) - 1);
-    if (weights_open(folder, NULL, &weights, &err) < 0 ||
-        generator_open(&weights, 1, &generator, &err) < 0 ||
-        safetensors_open(GPT2 "/batches.safetensors", &batches, &err) < 0 ||
-        safetensors_open(GPT2 "/forward.safetensors", &forward, &err) < 0 ||
-        safetensors_read_i32(safetensors_find(&batches, "x"), 0, 128, x, &err) < 0 ||
-        safetensors_read_f32(safetensors_find(&forward, "logits"), 0, 2 * 64 * 256, logits, &err) <
-            0)
-        fail_msg("%s", err.text);
-    for (int sample = 0; sample < 2; sample++)
-        for (int count = 1; count <= 64; count++) {
-            const float *found, *wanted = logits + (sample * 64 + count - 1) * 256;
-            if (generator_logits(generator, x + sample * 64, count, &found, &err) < 0)
-                fail_msg("%s", err.text);
-            for (int i = 0; i < 256; i++)
-                if (fabsf(found[i] - wanted[i]) > 1e-4f)
-                    fail_msg("sample %d, %d tokens, logit %d: %g, PyTorch's %g", sample, count, i,
-                             (double)found[i], (double)wanted[i]);
-        }
-    generator_free(generator);
-    weights_release(&weights);
-    safetensors_release(&batches);
-    safetensors_release(&forward);
-}
-
 /* ---- exports --------------------------------------------------------------------------------- */
 
 static void test_trained_weights__an_export_has_its_forms(void **state)
@@ -475,17 +197,6 @@ static void test_trained_weights__an_export_has_its_forms(void **state)
     expect_refused((const char *[]){"export", checkpoints, out, "--tar", NULL}, "--tar");
 }
 
-static int find_everything(void)
-{
-    if (!getenv("FLEET_BIN")) {
-        (void)fprintf(stderr, "FLEET_BIN is not set: run by tests/run.sh\n");
-        return -1;
-    }
-    return getcwd(here, sizeof(here)) ? 0 : -1;
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, job_folder_make, job_folder_remove)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,9 +204,6 @@ int main(void)
         IN_FOLDER(test_trained_weights__eval_is_the_jobs_own_under_amp_and_merging),
         IN_FOLDER(test_trained_weights__a_resnet_is_evaluated_and_writes_nothing),
         IN_FOLDER(test_trained_weights__other_data_are_evaluated_whole),
-        IN_FOLDER(test_trained_weights__generate_goes_on_with_a_text),
-        IN_FOLDER(test_trained_weights__token_ids_go_in_and_out),
-        IN_FOLDER(test_trained_weights__logits_are_pytorchs),
         IN_FOLDER(test_trained_weights__an_export_has_its_forms),
     };
 

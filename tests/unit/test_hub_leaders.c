@@ -5,6 +5,7 @@
  * once, what a new hub learns from its members.
  */
 #include "tests/unit/hub_fixture.h"
+#include "tests/unit/hub_takeover_fixture.h"
 
 /* ---- records and other hubs ------------------------------------------------------------------ */
 
@@ -141,22 +142,6 @@ static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads
     stop();
 }
 
-/* Both have left generation (1, 5) when the hub that ended it is gone. */
-static void take_over(const char *left_for)
-{
-    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
-
-    start(2, 2, &s);
-    for (int i = 0; i < 2; i++) {
-        remember(i, 2);
-        w.peers[i].status.state = MESSAGE_STATE_WAITING;
-        w.peers[i].left_for = left_for;
-        hello(i);
-    }
-    assert_generation(6);
-    run(40);
-}
-
 /* Its trainer failed in generation (1, 5) while there was no hub, and was started again. */
 static void test_hub_members__a_failure_reported_late_ends_no_newer_generation(void **state)
 {
@@ -177,22 +162,6 @@ static void test_hub_members__a_failure_reported_late_ends_no_newer_generation(v
     failed.failed.is_back = false; /* it failed before the assign reached it: it is down */
     send_to_hub(&w.peers[0], &failed);
     assert_phase(HUB_GATHERING);
-    stop();
-}
-
-static void test_hub_members__a_new_hub_hears_why_a_generation_was_ended(void **state)
-{
-    (void)state;
-    take_over("Resize");
-    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "Resize");
-    assert_int_equal(hub_restarts(w.hub), 0);
-    stop();
-    take_over("TrainerFailed"); /* seen by the former hub, not recorded: once */
-    assert_string_equal(last_event(HUB_EVENT_RESTART)->cause, "TrainerFailed");
-    assert_int_equal(hub_restarts_total(w.hub), 1);
-    stop();
-    take_over(NULL); /* they have noticed by themselves */
-    assert_int_equal(hub_restarts_total(w.hub), 1);
     stop();
 }
 
@@ -273,74 +242,6 @@ static void test_hub_members__a_generation_without_members_has_failed(void **sta
     }
 }
 
-static void test_hub_members__a_new_hub_learns_restarts_that_were_not_recorded(void **state)
-{
-    struct hub_start s = {.epoch = 2, .recorded = {1, 4}, .restarts = 1, .restarts_total = 6};
-
-    (void)state;
-    start(1, 1, &s);
-    remember(0, 1);
-    w.peers[0].last_assign.assign.restarts = 7;
-    hello(0);
-    assert_generation(5);
-    assert_int_equal(w.record.restarts_total, 7);
-    assert_int_equal(w.record.restarts, 2);
-    assert_int_equal(hub_restarts_total(w.hub), 7);
-    assert_int_equal(w.record.untold, 0);
-    stop();
-    start(1, 1, &s);
-    remember(0, 1);
-    w.peers[0].last_assign.assign.restarts = 9;
-    hello(0);
-    assert_int_equal(w.record.untold, 2); /* only the last has an entry, of an unknown cause */
-    stop();
-}
-
-/* Two trainers in each pod. Worker 0 was left behind with step 20. Worker 1 went on alone in
- * generation 5; one of its trainers dies before it has come to the new hub, the other holds step
- * 40. */
-static void left_behind(void)
-{
-    static const struct hub_start s = {
-        .epoch = 2,
-        .recorded = {1, 5},
-        .progress_step = 40,
-        .lineage = {.entries = {{{1, 4}, 1}, {{1, 5}, 21}}, .count = 2}};
-
-    start(1, 2, &s);
-    w.peers[0].processes = w.peers[1].processes = 2;
-    w.peers[0].status = (struct message_status){.state = MESSAGE_STATE_WAITING,
-                                                .generation = {1, 4},
-                                                .step = 20,
-                                                .state_generation = {1, 4}};
-    hello(0);
-    remember(1, 1);
-    w.peers[1].place = 0;
-    w.peers[1].left_for = "MemberLost";
-    w.peers[1].status.state = MESSAGE_STATE_STARTING;
-}
-
-static void test_hub_members__a_new_hub_waits_for_a_pod_of_which_one_trainer_died(void **state)
-{
-    (void)state;
-    left_behind();
-    wait_quietly(3000, true);
-    hello(1);
-    wait_quietly(15000, true);
-    assert_phase(HUB_GATHERING); /* worker 0 alone would go on from step 20 */
-    w.peers[1].status.state = MESSAGE_STATE_WAITING;
-    hello(1);
-    assert_generation(6);
-    assert_int_equal(w.peers[0].last_assign.assign.step, 40);
-    stop();
-    left_behind();
-    hello(1);
-    wait_quietly(31000, true); /* it may never start again */
-    assert_generation(6);
-    assert_int_equal(w.peers[0].last_assign.assign.step, 20);
-    stop();
-}
-
 static void
 test_hub_members__a_pod_with_a_dead_trainer_is_not_left_out_for_a_slow_record(void **state)
 {
@@ -355,126 +256,6 @@ test_hub_members__a_pod_with_a_dead_trainer_is_not_left_out_for_a_slow_record(vo
     w.peers[1].status.state = MESSAGE_STATE_WAITING;
     hello(1);
     assert_int_equal(w.peers[0].last_assign.assign.step, 40);
-    stop();
-}
-
-static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(void **state)
-{
-    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .restarts = 1};
-
-    (void)state;
-    start(2, 3, &s);
-    for (int i = 0; i < 3; i++) {
-        remember(i, 3);
-        hello(i);
-        assert_phase(HUB_RUNNING);
-        wait_quietly(100, true);
-    }
-    wait_quietly(15000, true);
-    assert_generation(5);
-    assert_int_equal(w.records, 0);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(w.peers[i].aborts, 0);
-    gone(1);
-    left_generation(0);
-    left_generation(2);
-    assert_int_equal(hub_generation(w.hub).epoch, 2); /* the next one is this hub's own */
-    assert_generation(6);
-    assert_int_equal(w.peers[0].place, 0);
-    assert_int_equal(hub_restarts(w.hub), 2);
-    stop();
-}
-
-static void test_hub_members__a_new_hub_waits_for_members_that_it_has_not_heard_of(void **state)
-{
-    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
-
-    (void)state;
-    start(2, 3, &s);
-    remember(0, 3);
-    remember(2, 3);
-    hello(0);
-    hello(2);
-    wait_quietly(19500, true); /* the other two count no member as lost */
-    assert_phase(HUB_RUNNING);
-    wait_quietly(1000, true);
-    assert_phase(HUB_GATHERING); /* 1 did not come */
-    left_generation(0);
-    left_generation(2);
-    assert_generation(6);
-    assert_int_equal(w.peers[0].last_assign.assign.step, 40);
-    stop();
-}
-
-static void test_hub_members__a_hub_that_has_moved_waits_longer(void **state)
-{
-    struct hub_start s = {
-        .epoch = 2, .recorded = {1, 5}, .progress_step = 40, .unheard_ms = 150000};
-
-    (void)state;
-    start(2, 3, &s);
-    wait_quietly(40000, true); /* Secrets come to each node at another time */
-    remember(0, 3);
-    hello(0);
-    wait_quietly(60000, true);
-    remember(2, 3);
-    hello(2);
-    wait_quietly(45000, true);
-    remember(1, 3);
-    hello(1);
-    wait_quietly(15000, true);
-    assert_phase(HUB_RUNNING);
-    assert_generation(5);
-    assert_int_equal(hub_restarts(w.hub), 0);
-    stop();
-}
-
-static void test_hub_members__a_new_hub_believes_a_member_that_misses_another(void **state)
-{
-    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
-
-    (void)state;
-    start(2, 3, &s);
-    remember(0, 3);
-    remember(2, 3);
-    hello(0);
-    hello(2);
-    wait_quietly(11000, true);
-    assert_phase(HUB_RUNNING);
-    left_generation(0); /* its connection to 1 broke */
-    assert_phase(HUB_GATHERING);
-    left_generation(2);
-    assert_generation(6);
-    stop();
-}
-
-static void test_hub_members__a_new_hub_loses_no_member_while_steps_are_made(void **state)
-{
-    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
-
-    (void)state;
-    start(2, 3, &s);
-    wait_quietly(40000, true); /* they do not know where it is */
-    remember(0, 3);
-    hello(0);
-    for (int64_t step = 41; step <= 46; step++) { /* 1 and 2 vote, so they live */
-        wait_quietly(9000, true);
-        progress(0, step, step);
-        assert_phase(HUB_RUNNING);
-    }
-    for (int i = 1; i < 3; i++) {
-        remember(i, 3);
-        w.peers[i].status.step = 46;
-    }
-    hello(1);
-    wait_quietly(19500, true);
-    assert_phase(HUB_RUNNING);
-    assert_generation(5);
-    wait_quietly(1000, true); /* no step, and 2 has not come */
-    assert_phase(HUB_GATHERING);
-    left_generation(0);
-    left_generation(1);
-    assert_generation(6);
     stop();
 }
 
@@ -502,20 +283,12 @@ int main(void)
         TEST(without_a_record_only_a_majority_goes_on),
         TEST(a_late_record_counts_what_could_not_be_written),
         TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
-        TEST(a_new_hub_hears_why_a_generation_was_ended),
         TEST(a_failure_reported_late_ends_no_newer_generation),
         TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
         TEST(a_failure_that_only_a_leaver_knows_counts),
         TEST(a_generation_without_members_has_failed),
-        TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
-        TEST(a_new_hub_waits_for_a_pod_of_which_one_trainer_died),
         TEST(a_pod_with_a_dead_trainer_is_not_left_out_for_a_slow_record),
-        TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
-        TEST(a_new_hub_waits_for_members_that_it_has_not_heard_of),
-        TEST(a_hub_that_has_moved_waits_longer),
-        TEST(a_new_hub_believes_a_member_that_misses_another),
-        TEST(a_new_hub_loses_no_member_while_steps_are_made),
         TEST(stops_when_a_member_knows_a_newer_hub),
     };
     return cmocka_run_group_tests_name("hub_leaders", tests, NULL, NULL);

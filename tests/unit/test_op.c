@@ -4,7 +4,6 @@
  * Shapes that operators give and shapes that they refuse, each case a program of one operator in
  * the text form of print.h; then costs.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,62 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
-#include "libfleet/program/print.h"
 #include "libfleet/program/program.h"
-
-struct shape_case {
-    const char *vars; /* "x [2,3,4] w [4,5] y [?]"; fp32 activations; "x:int32" for another type,
-                         "p!" a trained parameter, "p@GRAD!" its gradient, "s!0" a state */
-    const char *op;   /* "linear x w - -> y - ; transposed" */
-    const char *out;  /* "y [2,3,5] pre [2,3,5]" or a part of the error */
-};
-
-/* The program text of a case. */
-static void write_vars(const char *vars, struct fleet_strbuf *out)
-{
-    char word[64], shape[64], name[64], type[32];
-    int used;
-
-    for (; sscanf(vars, " %63s %63s%n", word, shape, &used) == 2; vars += used) {
-        char *colon = strchr(word, ':'), *bang = strchr(word, '!');
-
-        (void)snprintf(type, sizeof(type), "%s", colon ? colon + 1 : "fp32");
-        if (colon)
-            *colon = '\0';
-        if (bang)
-            *bang = '\0';
-        (void)snprintf(name, sizeof(name), "%s", word);
-        if (!bang)
-            fleet_strbuf_appendf(out, "var %s %s activation %s\n", name, type, shape);
-        else if (strchr(name, '@'))
-            fleet_strbuf_appendf(out, "var %s fp32 %s %s of=p%s\n", name,
-                                 strstr(name, "GRAD") ? "gradient" : "state", shape,
-                                 strstr(name, "GRAD") ? " flat=0" : "");
-        else
-            fleet_strbuf_appendf(out, "var %s fp32 parameter %s trained flat=0\n", name, shape);
-    }
-}
-
-static void read_case(const struct shape_case *c, struct program *out)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    struct fleet_error err;
-
-    fleet_strbuf_append(&text, "program test flat_count=64 whole_trained=2\n");
-    write_vars(c->vars, &text);
-    fleet_strbuf_appendf(&text, "%s %s\n",
-                         strstr(c->op, "adam") || strstr(c->op, "sgd") ? "update" : "forward",
-                         c->op);
-    if (print_parse(text.text, text.length, out, &err) < 0)
-        fail_msg("%s\n%s", err.text, text.text);
-}
+#include "tests/unit/op_fixture.h"
 
 static void expect_shapes(const struct shape_case *c, const struct program *program)
 {
@@ -420,87 +371,12 @@ static void test_op__every_kind_has_a_definition_of_its_name(void **state)
             fail_msg("no shape of operator %s is tested", names[kind]);
 }
 
-static void cost_of(const struct shape_case *c, struct op_cost *out)
-{
-    struct program program;
-
-    read_case(c, &program);
-    assert_int_equal(op_infer(&program, &program.ops[0], NULL), 0);
-    op_cost(&program, &program.ops[0], out);
-    program_release(&program);
-}
-
-static void test_op__costs(void **state)
-{
-    struct op_cost cost;
-
-    (void)state;
-    cost_of(&(struct shape_case){"x [6,4] w [4,5] y [?]", "linear x w - -> y - ;", ""}, &cost);
-    assert_true(cost.flops == 2.0 * 6 * 4 * 5);
-    assert_true(cost.bytes == 4.0 * (24 + 20 + 30));
-    cost_of(&(struct shape_case){"d [6,5] x [6,4] w [4,5] dx [?] dw [?]",
-                                 "linear_grad d x w - -> dx dw - ;", ""},
-            &cost);
-    assert_true(cost.flops == 4.0 * 6 * 4 * 5);
-    cost_of(&(struct shape_case){"a [6,5] b [6,5] y [?]", "add a b -> y ;", ""}, &cost);
-    assert_true(cost.flops == 30 && cost.bytes == 360 && cost.scratch_bytes == 0);
-}
-
-static void test_op__communication_says_what_travels(void **state)
-{
-    static const struct {
-        struct shape_case c;
-        int64_t payload;
-        size_t size;
-        double flops, bytes;
-    } cases[] = {
-        {{"x:bf16 [6,4] y:bf16 [?]", "all_reduce x -> y ; group=data", ""}, 24, 2, 24, 96},
-        {{"x [6,4] y [?]", "all_gather x -> y ; group=data ranks=3 wire=fp16", ""}, 24, 2, 0, 384},
-        {{"y:uint8 [6]", "receive -> y ; group=data shift=1", ""}, 6, 1, 0, 6},
-        {{"y [1]", "tree_sum -> ; group=data space=gradients first=2 count=10", ""}, 10, 4, 10, 80},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
-        struct program program;
-        struct op_cost cost;
-
-        read_case(&cases[i].c, &program);
-        assert_int_equal(op_infer(&program, &program.ops[0], NULL), 0);
-        op_cost(&program, &program.ops[0], &cost);
-        assert_int_equal(op_payload(&program, &program.ops[0]), cases[i].payload);
-        assert_int_equal(op_wire_size(&program, &program.ops[0]), cases[i].size);
-        assert_true(cost.flops == cases[i].flops && cost.bytes == cases[i].bytes);
-        program_release(&program);
-    }
-}
-
-/* Attention at four times the context needs four times the scratch at most: no [T,T] anywhere. */
-static void test_op__attention_holds_no_square_of_the_context(void **state)
-{
-    struct op_cost near, far;
-
-    (void)state;
-    cost_of(&(struct shape_case){"d [1,1024,64] q [1,1024,192] y [1,1024,64] l [1,4,1024] dq [?]",
-                                 "attention_grad d q y l -> dq ; heads=4 kv_heads=4 causal", ""},
-            &near);
-    cost_of(
-        &(struct shape_case){"d [1,16384,64] q [1,16384,192] y [1,16384,64] l [1,4,16384] dq [?]",
-                             "attention_grad d q y l -> dq ; heads=4 kv_heads=4 causal", ""},
-        &far);
-    assert_true(far.scratch_bytes <= 16 * near.scratch_bytes);
-    assert_true(far.scratch_bytes < (size_t)16384 * 16384 * 4 / 100);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_op__gives_shapes),
         cmocka_unit_test(test_op__refuses_what_does_not_fit),
         cmocka_unit_test(test_op__every_kind_has_a_definition_of_its_name),
-        cmocka_unit_test(test_op__costs),
-        cmocka_unit_test(test_op__communication_says_what_travels),
-        cmocka_unit_test(test_op__attention_holds_no_square_of_the_context),
     };
     return cmocka_run_group_tests_name("op", tests, NULL, NULL);
 }

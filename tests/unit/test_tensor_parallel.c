@@ -26,43 +26,28 @@
 #include "agent/runtime/executor/executor.h"
 #include "agent/runtime/state.h"
 #include "libfleet/base/cleanup.h"
-#include "libfleet/base/errors.h"
 #include "libfleet/program/models/model.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/print.h"
-#include "libfleet/program/program_build.h"
 #include "libfleet/program/slice.h"
 #include "libfleet/strategy/strategy.h"
 #include "tests/unit/comm_ranks.h"
 #include "tests/unit/passes_fixture.h"
+#include "tests/unit/tensor_parallel_fixture.h"
 
-#define WORDS      37 /* no multiple of the ranks */
-#define STEPS      3
-#define LOSS_SCALE 1024.0f
-#define LEAVES     2 /* micro-batches of an update */
-#define RATE       0.5
-#define DEPTH      64.0
-#define LENGTH     256.0
-#define BOUND      (DEPTH * LENGTH * 0x1p-24)
-#define BOUND_16   (BOUND + DEPTH * 0x1p-9)
-
-#define JOB(name, rest, optimizer)                                                              \
-    "{\"model\":{\"name\":\"" name "\",\"layers\":2,\"heads\":4,\"width\":32,\"context\":16,"   \
-    "\"vocabulary\":37" rest "},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":" \
-    "\"v\",\"merges\":\"m\"},\"globalBatchSize\":2,\"microBatchSize\":2,\"steps\":8,"           \
-    "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1" optimizer "}"
-#define MODEL(name, rest)   JOB(name, rest, "") "}"
+#define STEPS               3
+#define LOSS_SCALE          1024.0f
+#define LEAVES              2 /* micro-batches of an update */
+#define RATE                0.5
+#define DEPTH               64.0
+#define LENGTH              256.0
+#define BOUND               (DEPTH * LENGTH * 0x1p-24)
+#define BOUND_16            (BOUND + DEPTH * 0x1p-9)
 #define CLIPPED(name, clip) JOB(name, "", ",\"clip\":{" clip "}") "}"
 #define FP16(name)          JOB(name, "", "") ",\"precision\":\"fp16\"}"
 #define BF16(name)          JOB(name, "", "") ",\"precision\":\"bf16\"}"
 
 static const atomic_bool never;
-
-/* Settings of the strategy that are on. */
-struct knobs {
-    bool recompute; /* the ranks do, the one rank does not: it changes no bit */
-    bool amp, pure; /* operators by Paddle's lists; all in 16 bits */
-};
 
 static const struct {
     const char *name, *training;
@@ -128,26 +113,6 @@ static double deadline(void *context)
 {
     (void)context;
     return comm_ranks_patience();
-}
-
-static int build_cell(const struct training_config *training, struct knobs knobs,
-                      struct program_cell cell, struct program *out, struct fleet_error *err)
-{
-    STRATEGY_AUTO struct strategy strategy = {0};
-    struct fleet_errors errors = {0};
-    struct pass_context context = {
-        .training = training, .strategy = &strategy, .world = 1, .cell = cell};
-    int rc;
-
-    strategy_init(&strategy);
-    strategy.recompute = knobs.recompute;
-    strategy.amp = knobs.amp;
-    strategy.amp_configs.use_pure_bf16 = knobs.pure;
-    rc = program_build(&context, "spec.strategy", out, &errors);
-    if (rc < 0)
-        (void)fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
-    return rc;
 }
 
 /* The groups of rank `rank` of `comm`: all ranks take part in making each. */
@@ -505,18 +470,6 @@ static void run_parts(struct trial *trial, int replicas)
     comm_ranks_release(&ranks);
 }
 
-static void decode(const char *text, struct training_config *out)
-{
-    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
-    FLEET_AUTO_STRBUF struct fleet_strbuf said = {0};
-    struct fleet_errors errors = {0};
-
-    if (training_config_decode(json, "spec.training", out, &errors) < 0) {
-        fleet_errors_print(&errors, &said);
-        fail_msg("%s: %s", text, fleet_strbuf_text(&said));
-    }
-}
-
 static void test_tensor_parallel__trains_as_one_rank_does(void **state)
 {
     static const struct place alone = {.replicas = 1};
@@ -551,122 +504,10 @@ static void test_tensor_parallel__trains_as_one_rank_does(void **state)
     }
 }
 
-/* ---- programs -------------------------------------------------------------------------------- */
-
-/* Printed and read again a program keeps its slices; no rank has logits of all words. */
-static void test_tensor_parallel__divides_what_it_says(void **state)
-{
-    struct training_config training;
-    struct fleet_error err = {.text = ""};
-    int64_t words = 0;
-
-    (void)state;
-    decode(MODEL("gpt", ""), &training);
-    for (int rank = 0; rank < 4; rank++) {
-        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, again = {0};
-        struct program program, read;
-        int reduced = 0, v;
-
-        if (build_cell(&training, (struct knobs){0},
-                       (struct program_cell){.model_ranks = 4, .model_rank = rank}, &program,
-                       &err) < 0)
-            fail_msg("%s", err.text);
-        print_program(&program, &text);
-        if (print_parse(text.text, text.length, &read, &err) < 0)
-            fail_msg("%s", err.text);
-        print_program(&read, &again);
-        assert_string_equal(text.text, again.text);
-        v = program_find_var(&program, "h.1.attn.c_attn.weight");
-        assert_int_equal(program.vars[v].shape[0], 32);
-        assert_int_equal(program.vars[v].shape[1], 24);
-        assert_int_equal(program.vars[v].slice.parts, 3);
-        assert_int_equal(program.vars[v].slice.first[2], 64 + 8 * rank);
-        v = program_find_var(&program, "lm_head");
-        words += program.vars[v].shape[2];
-        assert_in_range(program.vars[v].shape[2], WORDS / 4, WORDS / 4 + 1);
-        for (int i = 0; i < program.op_count; i++)
-            reduced += program.ops[i].kind == OP_ALL_REDUCE &&
-                       program.ops[i].section == PROGRAM_SECTION_MICRO_BATCH;
-        assert_int_equal(reduced, 1 + 2 * 2 + 1 + 2 * 2); /* embedding, layers; head, layers */
-        program_release(&read);
-        program_release(&program);
-    }
-    assert_int_equal(words, WORDS);
-    training_config_release(&training);
-}
-
-static void test_tensor_parallel__names_the_nearest_number_of_ranks(void **state)
-{
-    static const struct {
-        const char *training;
-        int ranks;
-        const char *message;
-    } rows[] = {
-        {MODEL("gpt", ""), 3,
-         "3 ranks do not divide the 4 heads and 128 hidden features of gpt: 2 or 4 would"},
-        {MODEL("gpt", ""), 8,
-         "8 ranks do not divide the 4 heads and 128 hidden features of gpt: 4 would"},
-        {"{\"model\":{\"name\":\"mlp\",\"sizes\":[4,2]},\"data\":{\"path\":\"t\"},"
-         "\"globalBatchSize\":2,\"microBatchSize\":2,\"steps\":8,"
-         "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
-         2, "tensor parallelism divides gpt and llama, not mlp"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct training_config training;
-        struct fleet_error err = {.text = ""};
-        struct program program;
-
-        decode(rows[i].training, &training);
-        assert_int_equal(model_check_ranks(&training, rows[i].ranks, &err), -EINVAL);
-        assert_string_equal(err.text, rows[i].message);
-        assert_int_equal(build_cell(&training, (struct knobs){0},
-                                    (struct program_cell){.model_ranks = rows[i].ranks}, &program,
-                                    &err),
-                         -EINVAL);
-        training_config_release(&training);
-    }
-}
-
-static void test_tensor_parallel__refuses_norms_of_parts(void **state)
-{
-    static const struct {
-        const char *optimizer, *message;
-    } rows[] = {
-        {"{\"name\":\"lamb\",\"learningRate\":0.1}", "lamb needs norms of whole tensors"},
-        {"{\"name\":\"lars\",\"learningRate\":0.1}", "lars needs norms of whole tensors"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-        struct training_config training;
-        struct fleet_error err = {.text = ""};
-        struct program program;
-
-        fleet_strbuf_appendf(&text,
-                             "{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":2,\"width\":8,"
-                             "\"context\":4},\"data\":{\"path\":\"t\"},\"globalBatchSize\":2,"
-                             "\"microBatchSize\":2,\"steps\":8,\"optimizer\":%s}",
-                             rows[i].optimizer);
-        decode(text.text, &training);
-        assert_int_equal(build_cell(&training, (struct knobs){0},
-                                    (struct program_cell){.model_ranks = 2, .model_rank = 1},
-                                    &program, &err),
-                         -EINVAL);
-        assert_non_null(strstr(err.text, rows[i].message));
-        training_config_release(&training);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_parallel__trains_as_one_rank_does),
-        cmocka_unit_test(test_tensor_parallel__divides_what_it_says),
-        cmocka_unit_test(test_tensor_parallel__names_the_nearest_number_of_ranks),
-        cmocka_unit_test(test_tensor_parallel__refuses_norms_of_parts),
     };
     return cmocka_run_group_tests_name("tensor_parallel", tests, NULL, NULL);
 }

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Bytes that the plan counts: what a rank holds and what it sends, for each setting of the
+ * strategy.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "libfleet/plan/plan.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/program_traffic.h"
+#include "tests/unit/plan_explain_fixture.h"
+
+#define ALL (8 * LAYER + TOKENS + POSITIONS + LAST_NORM)
+
+/* Rajbhandari and others, 1910.02054, figure 1, with the 16 bytes an element of mixed precision. */
+static void test_plan_explain__divides_bytes_by_stage_of_sharding(void **state)
+{
+    static const struct {
+        int stage;
+        double parameters, gradients, optimizer; /* bytes an element, for 4 ranks */
+    } rows[] = {{3, 2.0 / 4, 2.0 / 4, 12.0 / 4}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char strategy[200];
+        struct job job;
+        double slots;
+
+        (void)snprintf(strategy, sizeof(strategy),
+                       "{\"amp\":true,\"sharding\":true,\"sharding_configs\":{\"stage\":%d}}",
+                       rows[i].stage);
+        job_init(&job, JOB("adam"), strategy, 4);
+        slots = job.plan.slots;
+        assert_int_equal(job.plan.parts.elements, ALL);
+        expect_bytes(&job.plan, PLAN_BYTES_PARAMETERS, rows[i].parameters * ALL);
+        expect_bytes(&job.plan, PLAN_BYTES_GRADIENTS, rows[i].gradients * ALL * slots);
+        expect_bytes(&job.plan, PLAN_BYTES_OPTIMIZER, rows[i].optimizer * ALL);
+        assert_true(job.plan.by_formula[PLAN_BYTES_OPTIMIZER]);
+        assert_false(job.plan.by_formula[PLAN_BYTES_ACTIVATIONS]);
+        assert_int_equal(job.plan.cannot_run.count, 1);
+        job_release(&job);
+    }
+}
+
+/* Stage 1 runs: the bytes are those of the program. Without buddies the shards add up to the states
+ * of one rank that has all; with them, to twice as much. */
+static void test_plan_explain__counts_the_states_that_a_rank_holds(void **state)
+{
+    struct job whole, job;
+
+    (void)state;
+    job_init(&whole, JOB("adam"), "{}", 4);
+    job_init(&job, JOB("adam"), "{\"sharding\":true}", 4);
+    for (int buddies = 0; buddies < 2; buddies++) {
+        size_t sum = 0, most = 0;
+        job.plan.ownership.has_buddies = buddies;
+        for (int shard = 0; shard < 4; shard++) {
+            size_t bytes[PLAN_BYTES_COUNT];
+            bool by_formula[PLAN_BYTES_COUNT];
+            plan_cost_bytes(&job.plan, 0, shard, bytes, by_formula);
+            sum += bytes[PLAN_BYTES_OPTIMIZER];
+            most = bytes[PLAN_BYTES_OPTIMIZER] > most ? bytes[PLAN_BYTES_OPTIMIZER] : most;
+            assert_false(by_formula[PLAN_BYTES_OPTIMIZER]);
+            assert_int_equal(bytes[PLAN_BYTES_GRADIENTS], whole.plan.bytes[PLAN_BYTES_GRADIENTS]);
+        }
+        assert_int_equal(sum, (size_t)(buddies + 1) * whole.plan.bytes[PLAN_BYTES_OPTIMIZER]);
+        if (!buddies) /* as it was planned */
+            assert_int_equal(job.plan.bytes[PLAN_BYTES_OPTIMIZER], most);
+    }
+    assert_int_equal(job.plan.cannot_run.count, 0);
+    job_release(&whole);
+    job_release(&job);
+}
+
+/* Stage 2 runs: each live sum of the gradients is held once, the complete one also by buddies. */
+static void test_plan_explain__counts_the_sums_that_a_rank_holds(void **state)
+{
+    struct job whole, job;
+
+    (void)state;
+    job_init(&whole, JOB("adam"), "{}", 4);
+    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}", 4);
+    for (int buddies = 0; buddies < 2; buddies++) {
+        size_t sum = 0, sums = (size_t)(buddies + job.plan.slots);
+        job.plan.ownership.has_buddies = buddies;
+        for (int shard = 0; shard < 4; shard++) {
+            size_t bytes[PLAN_BYTES_COUNT];
+            bool by_formula[PLAN_BYTES_COUNT];
+            plan_cost_bytes(&job.plan, 0, shard, bytes, by_formula);
+            assert_false(by_formula[PLAN_BYTES_GRADIENTS]);
+            sum += bytes[PLAN_BYTES_GRADIENTS];
+        }
+        assert_int_equal(sum, sums * sizeof(float) * (size_t)job.plan.program.flat_count);
+    }
+    assert_int_equal(job.plan.cannot_run.count, 0);
+    assert_true(job.plan.bytes[PLAN_BYTES_ACTIVATIONS] > whole.plan.bytes[PLAN_BYTES_ACTIVATIONS]);
+    job_release(&whole);
+    job_release(&job);
+}
+
+static double sent_of(const struct plan *plan, int replica, const char *kind, const char *what)
+{
+    struct plan_traffic traffic = {.count = 0};
+    double sum = 0;
+
+    program_traffic(plan, replica, &traffic);
+    for (size_t i = 0; i < traffic.count; i++)
+        if (strcmp(traffic.items[i].kind, kind) == 0 && strcmp(traffic.items[i].what, what) == 0)
+            sum += traffic.items[i].bytes;
+    return sum;
+}
+
+/* All ranks together send each micro-batch's gradient once, but for the sender's own part, and each
+ * complete sum once to the buddy. */
+static void test_plan_explain__sends_divided_gradients_once(void **state)
+{
+    struct job job;
+    double gradient, sent = 0;
+
+    (void)state;
+    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}", 4);
+    gradient = 4.0 * (double)job.plan.program.flat_count;
+    assert_int_equal(job.plan.leaves % 4, 0);
+    job.plan.ownership.has_buddies = true;
+    for (int replica = 0; replica < 4; replica++)
+        sent += sent_of(&job.plan, replica, "tree_sum", "gradients");
+    assert_true(sent == gradient * (double)(job.plan.leaves / 4 * 3 + 1));
+    job_release(&job);
+}
+
+/* 1.5 of the bytes that data parallelism sends, by stage 3 (one micro-batch a rank). */
+static void test_plan_explain__sends_as_sharding_does(void **state)
+{
+    struct job job;
+    double shard = 4.0 * ALL * 63 / 64;
+
+    (void)state;
+    job_init(&job, JOB("adam"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":3}}", 64);
+    expect_sent(&job.plan.traffic, "reduce", "gradients", shard);
+    assert_null(find(&job.plan.traffic, "owned gradients"));
+    expect_sent(&job.plan.traffic, "broadcast", "parameters", 2 * shard);
+    job_release(&job);
+    job_init(&job, JOB("adam"),
+             "{\"sharding\":true,\"sharding_configs\":{\"stage\":3,\"hybrid_dp\":true,"
+             "\"sharding_group_size\":4}}",
+             16);
+    expect_sent(&job.plan.traffic, "reduce", "gradients", 4.0 * ALL * 3 / 4);
+    expect_sent(&job.plan.traffic, "all_reduce", "owned gradients", 2 * 4.0 * ALL / 4 * 3 / 4);
+    job_release(&job);
+}
+
+static void test_plan_explain__hands_out_whole_parameters(void **state)
+{
+    struct job job;
+    int64_t elements = 0, tensors = 0;
+
+    (void)state;
+    job_init(&job, JOB("adam"), "{\"sharding\":true}", 5);
+    for (int shard = 0; shard < 5; shard++) {
+        elements += plan_parts_shard_elements(&job.plan.parts, 0, shard);
+        tensors += plan_parts_shard_tensors(&job.plan.parts, 0, shard);
+    }
+    assert_int_equal(elements, ALL);
+    assert_int_equal(tensors, job.plan.parts.stages[0].tensors);
+    assert_int_equal(tensors, 8 * 12 + 4);
+    job_release(&job);
+}
+
+static void test_plan_explain__compresses_with_dgc(void **state)
+{
+    /* tensors of 16384 elements and more take part: the matrices of layers, and wte; not wpe */
+    double sparse = 8.0 * LAYER_MATRICES + TOKENS;
+    double kept = 8 * (49 + 16 + 65 + 65) + 32; /* ⌊n/1000⌋ of each */
+    const struct plan_transfer *whole, *small;
+    struct job job, plain;
+
+    (void)state;
+    job_init(&job, JOB("momentum"), "{\"dgc\":true}", 4);
+    job_init(&plain, JOB("momentum"), "{}", 4);
+    expect_sent(&job.plan.traffic, "dgc_gather", "the largest", 8 * kept * 3); /* to 3 others */
+    whole = find(&plain.plan.traffic, "gradients");
+    small = find(&job.plan.traffic, "gradients");
+    assert_true(small && whole && small->bytes > 0);
+    assert_true(small->bytes < 3 * whole->bytes * (1 - sparse / ALL)); /* in small pieces, whole */
+    expect_bytes(&job.plan, PLAN_BYTES_OPTIMIZER, 2 * 4.0 * ALL);
+    job_release(&job);
+    job_release(&plain);
+}
+
+static void test_plan_explain__averages_with_localsgd(void **state)
+{
+    struct job job;
+
+    (void)state;
+    job_init(&job, JOB("sgd"), "{\"localsgd\":true,\"localsgd_configs\":{\"k_steps\":5}}", 4);
+    expect_sent(&job.plan.traffic, "all_reduce", "parameters", 2 * 4.0 * ALL * 3 / 4 / 5);
+    expect_bytes(&job.plan, PLAN_BYTES_OPTIMIZER, 4.0 * ALL); /* the snapshot */
+    expect_bytes(&job.plan, PLAN_BYTES_EXCHANGE, 0);
+    assert_int_equal(job.plan.traffic.count, 1);
+    job_release(&job);
+}
+
+static void test_plan_explain__halves_with_fp16_allreduce(void **state)
+{
+    struct job whole, half;
+
+    (void)state;
+    job_init(&whole, JOB("sgd"), "{}", 4);
+    job_init(&half, JOB("sgd"), "{\"fp16_allreduce\":true}", 4);
+    assert_true(whole.plan.traffic.items[0].from_program);
+    assert_true(half.plan.traffic.items[0].from_program);
+    assert_true(fabs(whole.plan.sent_bytes - 2 * half.plan.sent_bytes) < 1);
+    job_release(&whole);
+    job_release(&half);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_explain__divides_bytes_by_stage_of_sharding),
+        cmocka_unit_test(test_plan_explain__counts_the_sums_that_a_rank_holds),
+        cmocka_unit_test(test_plan_explain__sends_divided_gradients_once),
+        cmocka_unit_test(test_plan_explain__counts_the_states_that_a_rank_holds),
+        cmocka_unit_test(test_plan_explain__sends_as_sharding_does),
+        cmocka_unit_test(test_plan_explain__hands_out_whole_parameters),
+        cmocka_unit_test(test_plan_explain__compresses_with_dgc),
+        cmocka_unit_test(test_plan_explain__averages_with_localsgd),
+        cmocka_unit_test(test_plan_explain__halves_with_fp16_allreduce),
+    };
+    return cmocka_run_group_tests_name("plan_traffic", tests, NULL, NULL);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Programs of tensor parallelism: each rank has its part of each tensor, and a degree that a
+ * model cannot have is refused with the nearest one.
+ */
+#include "agent/runtime/state.h"
+#include "libfleet/program/models/model.h"
+#include "libfleet/program/print.h"
+#include "libfleet/strategy/strategy.h"
+#include "tests/unit/comm_ranks.h"
+#include "tests/unit/passes_fixture.h"
+#include "tests/unit/tensor_parallel_fixture.h"
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+/* Printed and read again a program keeps its slices; no rank has logits of all words. */
+static void test_tensor_parallel__divides_what_it_says(void **state)
+{
+    struct training_config training;
+    struct fleet_error err = {.text = ""};
+    int64_t words = 0;
+
+    (void)state;
+    decode(MODEL("gpt", ""), &training);
+    for (int rank = 0; rank < 4; rank++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, again = {0};
+        struct program program, read;
+        int reduced = 0, v;
+
+        if (build_cell(&training, (struct knobs){0},
+                       (struct program_cell){.model_ranks = 4, .model_rank = rank}, &program,
+                       &err) < 0)
+            fail_msg("%s", err.text);
+        print_program(&program, &text);
+        if (print_parse(text.text, text.length, &read, &err) < 0)
+            fail_msg("%s", err.text);
+        print_program(&read, &again);
+        assert_string_equal(text.text, again.text);
+        v = program_find_var(&program, "h.1.attn.c_attn.weight");
+        assert_int_equal(program.vars[v].shape[0], 32);
+        assert_int_equal(program.vars[v].shape[1], 24);
+        assert_int_equal(program.vars[v].slice.parts, 3);
+        assert_int_equal(program.vars[v].slice.first[2], 64 + 8 * rank);
+        v = program_find_var(&program, "lm_head");
+        words += program.vars[v].shape[2];
+        assert_in_range(program.vars[v].shape[2], WORDS / 4, WORDS / 4 + 1);
+        for (int i = 0; i < program.op_count; i++)
+            reduced += program.ops[i].kind == OP_ALL_REDUCE &&
+                       program.ops[i].section == PROGRAM_SECTION_MICRO_BATCH;
+        assert_int_equal(reduced, 1 + 2 * 2 + 1 + 2 * 2); /* embedding, layers; head, layers */
+        program_release(&read);
+        program_release(&program);
+    }
+    assert_int_equal(words, WORDS);
+    training_config_release(&training);
+}
+
+static void test_tensor_parallel__names_the_nearest_number_of_ranks(void **state)
+{
+    static const struct {
+        const char *training;
+        int ranks;
+        const char *message;
+    } rows[] = {
+        {MODEL("gpt", ""), 3,
+         "3 ranks do not divide the 4 heads and 128 hidden features of gpt: 2 or 4 would"},
+        {MODEL("gpt", ""), 8,
+         "8 ranks do not divide the 4 heads and 128 hidden features of gpt: 4 would"},
+        {"{\"model\":{\"name\":\"mlp\",\"sizes\":[4,2]},\"data\":{\"path\":\"t\"},"
+         "\"globalBatchSize\":2,\"microBatchSize\":2,\"steps\":8,"
+         "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
+         2, "tensor parallelism divides gpt and llama, not mlp"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct training_config training;
+        struct fleet_error err = {.text = ""};
+        struct program program;
+
+        decode(rows[i].training, &training);
+        assert_int_equal(model_check_ranks(&training, rows[i].ranks, &err), -EINVAL);
+        assert_string_equal(err.text, rows[i].message);
+        assert_int_equal(build_cell(&training, (struct knobs){0},
+                                    (struct program_cell){.model_ranks = rows[i].ranks}, &program,
+                                    &err),
+                         -EINVAL);
+        training_config_release(&training);
+    }
+}
+
+static void test_tensor_parallel__refuses_norms_of_parts(void **state)
+{
+    static const struct {
+        const char *optimizer, *message;
+    } rows[] = {
+        {"{\"name\":\"lamb\",\"learningRate\":0.1}", "lamb needs norms of whole tensors"},
+        {"{\"name\":\"lars\",\"learningRate\":0.1}", "lars needs norms of whole tensors"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        struct training_config training;
+        struct fleet_error err = {.text = ""};
+        struct program program;
+
+        fleet_strbuf_appendf(&text,
+                             "{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":2,\"width\":8,"
+                             "\"context\":4},\"data\":{\"path\":\"t\"},\"globalBatchSize\":2,"
+                             "\"microBatchSize\":2,\"steps\":8,\"optimizer\":%s}",
+                             rows[i].optimizer);
+        decode(text.text, &training);
+        assert_int_equal(build_cell(&training, (struct knobs){0},
+                                    (struct program_cell){.model_ranks = 2, .model_rank = 1},
+                                    &program, &err),
+                         -EINVAL);
+        assert_non_null(strstr(err.text, rows[i].message));
+        training_config_release(&training);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensor_parallel__divides_what_it_says),
+        cmocka_unit_test(test_tensor_parallel__names_the_nearest_number_of_ranks),
+        cmocka_unit_test(test_tensor_parallel__refuses_norms_of_parts),
+    };
+    return cmocka_run_group_tests_name("tensor_parallel_programs", tests, NULL, NULL);
+}
