@@ -193,8 +193,8 @@ build/release/tests/integration/test_memory: $(PRELOADED)
 
 # Opened by trainers, and linked into a test of its calls (cuda/cuda.mk).
 CUDA_FAKE_LIBRARY := build/cuda_fake/$(VARIANT)/libkernels.a
-$(OUT)/tests/unit/test_cuda_calls: $(OUT)/tests/unit/test_cuda_calls.o $(CUDA_FAKE_LIBRARY) \
-    $(ARCHIVES)
+$(OUT)/tests/unit/test_cuda_calls $(OUT)/tests/unit/test_cuda_graphs: $(OUT)/tests/unit/%: \
+    $(OUT)/tests/unit/%.o $(CUDA_FAKE_LIBRARY) $(ARCHIVES)
 	@echo "  ld $@"; $(CXX) $(LDFLAGS) -o $@ $< $(CUDA_FAKE_LIBRARY) -Wl,--start-group $(ARCHIVES) \
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/integration/test_cuda: build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
@@ -237,7 +237,7 @@ e2e: prerequisites-test ## the scenarios on a real Kubernetes
 	@tests/all.sh programs e2e
 
 # The fibers of the fake's emulator were not tried under the address sanitizer in a library.
-NOT_ASAN := %/test_cuda_calls %/test_cuda
+NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(filter-out $(NOT_ASAN),$(TESTS)))

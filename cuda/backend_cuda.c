@@ -14,6 +14,7 @@
 
 #include "agent/runtime/backend/backend.h"
 #include "cuda/device.h"
+#include "cuda/graph.h"
 #include "cuda/operators.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
@@ -277,7 +278,7 @@ static bool is_known(const struct fleet_cuda_scalars *a, const struct fleet_cuda
            a->learning_rate == b->learning_rate;
 }
 
-/* What differs from run to run, once for all kernels of the run. */
+/* What differs from run to run, once for all kernels of the run; a graph's come before it. */
 static cudaError_t bring_scalars(struct handle *h, const struct run_scalars *s)
 {
     struct cuda_device *device = h->device;
@@ -290,7 +291,7 @@ static cudaError_t bring_scalars(struct handle *h, const struct run_scalars *s)
                                         .world = 1};
     cudaError_t status;
 
-    if (device->knows_scalars && is_known(&device->known, &wanted))
+    if (device->is_capturing || (device->knows_scalars && is_known(&device->known, &wanted)))
         return cudaSuccess;
     status = fleet_cuda_store(h->stream, device->scalars, &wanted, sizeof(wanted));
     if (status == cudaSuccess) {
@@ -409,6 +410,44 @@ static int cuda_await(struct backend *backend, struct backend_event *event, stru
     return status == cudaSuccess ? 0 : device_fail(h->device, status, "wait for an event", err);
 }
 
+static bool cuda_captures(struct backend *backend)
+{
+    (void)backend;
+    return graph_is_wanted();
+}
+
+static int cuda_capture_begin(struct backend *backend, struct fleet_error *err)
+{
+    struct handle *h = handle_of(backend);
+
+    return graph_begin(h->device, h->stream, err);
+}
+
+static int cuda_capture_end(struct backend *backend, struct backend_graph **out,
+                            struct fleet_error *err)
+{
+    struct handle *h = handle_of(backend);
+
+    return graph_end(h->device, h->stream, out, err);
+}
+
+static int cuda_replay(struct backend *backend, struct backend_graph *graph,
+                       const struct run_scalars *scalars, struct fleet_error *err)
+{
+    struct handle *h = handle_of(backend);
+    int rc = device_check(h->device, err);
+    cudaError_t status = rc < 0 ? cudaSuccess : bring_scalars(h, scalars);
+
+    if (status != cudaSuccess)
+        return device_fail(h->device, status, "bring what a graph reads", err);
+    return rc < 0 ? rc : graph_launch(h->device, h->stream, graph, err);
+}
+
+static void cuda_graph_free(struct backend *backend, struct backend_graph *graph)
+{
+    graph_free(handle_of(backend)->stream, graph);
+}
+
 static int say_fault(const struct cuda_device *device, enum device_fault_kind kind, uint64_t found,
                      struct fleet_error *err)
 {
@@ -486,6 +525,11 @@ static const struct backend_vtable cuda_vtable = {
     .record = cuda_record,
     .await = cuda_await,
     .finish = cuda_finish,
+    .captures = cuda_captures,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .replay = cuda_replay,
+    .graph_free = cuda_graph_free,
     .free = cuda_free,
 };
 

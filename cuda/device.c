@@ -17,9 +17,16 @@ static struct cuda_device *shared; /* NULL: the process has no handle */
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static bool is_of_one_call(cudaError_t status)
+/* 0: it is sticky. */
+static int code_of_one_call(cudaError_t status)
 {
-    return status == cudaErrorInvalidValue || status == cudaErrorMemoryAllocation;
+    if (status == cudaErrorInvalidValue)
+        return -EINVAL;
+    if (status == cudaErrorMemoryAllocation)
+        return -ENOMEM;
+    if (status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread)
+        return -ENOTSUP;
+    return 0;
 }
 
 /* The first one stays: those that follow are its consequences. */
@@ -46,13 +53,15 @@ int device_check(struct cuda_device *device, struct fleet_error *err)
 int device_fail(struct cuda_device *device, cudaError_t status, const char *what,
                 struct fleet_error *err)
 {
+    int rc = code_of_one_call(status);
+
     (void)cudaGetLastError(); /* else the next launch reports this error again */
-    if (!is_of_one_call(status)) {
+    if (rc == 0) {
         note_failure(device, status, what);
         return device_check(device, err);
     }
-    return fleet_error(err, status == cudaErrorInvalidValue ? -EINVAL : -ENOMEM, "GPU: %s: %s (%s)",
-                       what, cudaGetErrorString(status), cudaGetErrorName(status));
+    return fleet_error(err, rc, "GPU: %s: %s (%s)", what, cudaGetErrorString(status),
+                       cudaGetErrorName(status));
 }
 
 void device_die(struct cuda_device *device, cudaError_t status, const char *what)

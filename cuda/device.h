@@ -8,7 +8,8 @@
  *
  * Threads: the stream of a queue belongs to one thread at a time; staging serves any thread.
  *
- * Errors: cudaErrorInvalidValue and cudaErrorMemoryAllocation concern one call. After any other
+ * Errors: cudaErrorInvalidValue, cudaErrorMemoryAllocation and what CUDA does not capture into a
+ * graph concern one call. After any other
  * error the context is lost: all calls of this process fail from then on (CUDA's "sticky" errors),
  * and device_fail() remembers the first one. A function without a result ends the process by
  * device_die(), for its caller would go on with wrong values.
@@ -59,6 +60,8 @@ struct cuda_device {
     uint64_t *faults;                          /* [DEVICE_FAULTS], kernels.h */
     struct device_fault fault_of[DEVICE_FAULTS];
 
+    bool is_capturing; /* a graph of the first queue: kernels do not run */
+
     pthread_mutex_t lock; /* guards the two below */
     bool has_failed;
     char failure[DEVICE_TEXT_SIZE];
@@ -69,7 +72,8 @@ struct cuda_device {
 int device_open(struct cuda_device **out, struct fleet_error *err);
 void device_close(struct cuda_device *device);
 
-/* Make an error of a status, `what` in front. -ENOMEM, -EINVAL, or -EIO for what is sticky. */
+/* Make an error of a status, `what` in front. -ENOMEM, -EINVAL, -ENOTSUP for what cannot be
+ * captured, or -EIO for what is sticky. */
 int device_fail(struct cuda_device *device, cudaError_t status, const char *what,
                 struct fleet_error *err);
 

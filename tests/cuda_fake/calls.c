@@ -96,7 +96,8 @@ static bool is_sticky(int code)
 {
     return code != cudaErrorInvalidValue && code != cudaErrorMemoryAllocation &&
            code != cudaErrorNotReady && code != cudaErrorNoDevice &&
-           code != cudaErrorInsufficientDriver;
+           code != cudaErrorInsufficientDriver &&
+           (code < cudaErrorStreamCaptureUnsupported || code > cudaErrorStreamCaptureWrongThread);
 }
 
 static bool is_first(void)
@@ -200,6 +201,10 @@ static const struct {
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
      "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 

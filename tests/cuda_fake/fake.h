@@ -10,6 +10,7 @@
  *    process. It is filled with NaNs when it is new.
  *  - Nothing that is put into a stream runs before the host waits for something or looks at an
  *    event. Then a seeded generator picks the stream that goes on, one item at a time.
+ *  - While a stream is captured, calls that CUDA forbids then fail (graphs.c).
  *  - A copy must stay inside one allocation; its host side must be pinned.
  *  - An error of a kernel is sticky: every later call returns it.
  *
@@ -18,6 +19,7 @@
  *   FAKE_CUDA_FAIL      N:CODE[:FILE]: call number N of a process, from 1, returns CODE, as do all
  *                       after it if the code is sticky; with a FILE only in the process that makes
  *                       this file
+ *   FAKE_CUDA_GRAPHED   a file that the first launch of a graph makes
  *   FAKE_CUDA_MEMORY    bytes of the device (1 GiB)
  *   FAKE_CUDA_DEVICES   their number (1)
  *   FAKE_CUDA_CAPABILITY  major · 10 + minor (90)
@@ -33,8 +35,10 @@ void fake_cuda_reset(uint64_t seed);
 void fake_cuda_fail(long call, int code); /* 0: none fails */
 long fake_cuda_calls(void);               /* since fake_cuda_reset() */
 
-/* Allocations, streams and events that are not freed. */
+/* Allocations, streams, events and graphs that are not freed. */
 int fake_cuda_held(void);
+
+long fake_cuda_graph_launches(void); /* since the process began */
 
 /* Items that ran in another order than they were put, over all streams. */
 long fake_cuda_overtakings(void);

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "tests/cuda_fake/fake.h"
+#include "tests/cuda_fake/items.h"
 
 #define MEMORY_DEFAULT (1L << 30)
 
@@ -136,6 +137,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     fake_lock();
     status = fake_call("cudaMalloc");
     if (status == 0)
+        status = fake_graph_forbids();
+    if (status == 0)
         status = make(memory, bytes, true);
     fake_unlock();
     return (cudaError_t)status;
@@ -147,6 +150,8 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 
     fake_lock();
     status = fake_call("cudaMallocHost");
+    if (status == 0)
+        status = fake_graph_forbids();
     if (status == 0)
         status = make(memory, bytes, false);
     fake_unlock();
@@ -160,6 +165,8 @@ static cudaError_t give_back(void *memory, bool is_device, const char *name)
 
     fake_lock();
     status = fake_call(name);
+    if (status == 0)
+        status = fake_graph_forbids();
     fake_run_all();
     (void)drop(memory, is_device);
     fake_unlock();

@@ -13,58 +13,13 @@
 #include <cuda_runtime_api.h>
 
 #include "tests/cuda_emulator/emulator.h"
-#include "tests/cuda_fake/external.h"
 #include "tests/cuda_fake/fake.h"
+#include "tests/cuda_fake/items.h"
 
 #define STREAMS_MAX 16
 #define WAIT_NS     200000
 #define RUN_MAX     64   /* items that run between two looks at an event */
 #define ITEMS_MAX   4096 /* of all streams: more are not left lying */
-
-enum item_kind {
-    ITEM_KERNEL,
-    ITEM_COPY,
-    ITEM_FILL,
-    ITEM_RECORD,
-    ITEM_WAIT,
-    ITEM_EXTERNAL,
-};
-
-struct item {
-    enum item_kind kind;
-    struct item *next;
-    uint64_t number; /* in the order of putting */
-    union {
-        struct {
-            const char *name;
-            emulator_body body;
-            void *arguments;
-            struct emulator_index grid, block;
-            size_t dynamic_bytes;
-        } kernel;
-        struct {
-            void *to;
-            const void *from;
-            size_t bytes;
-            int value;
-        } copy;
-        struct {
-            struct CUevent_st *event;
-            uint64_t record;
-        } event;
-        struct {
-            bool (*advance)(void *context);
-            void *context; /* gone once it has ended */
-            bool has_ended;
-        } external;
-    };
-};
-
-struct CUstream_st {
-    struct external_stream external; /* first */
-    struct item *first, **last;
-    uint64_t put; /* number of its newest item */
-};
 
 /* Freed when neither the program nor an item needs it. */
 struct CUevent_st {
@@ -164,6 +119,8 @@ static bool run_one(void)
     overtakings += item->number < newest_run;
     newest_run = item->number > newest_run ? item->number : newest_run;
     run_item(item);
+    if (item->origin)
+        fake_graph_ran(item->origin);
     free(item);
     return true;
 }
@@ -227,7 +184,7 @@ static void start(void)
     emulator_submit = run_kernel_later;
 }
 
-static struct item *put(struct CUstream_st *stream, enum item_kind kind)
+struct item *fake_put(struct CUstream_st *stream, enum item_kind kind)
 {
     struct item *item = calloc(1, sizeof(*item));
 
@@ -236,6 +193,10 @@ static struct item *put(struct CUstream_st *stream, enum item_kind kind)
     if (!stream)
         fake_die("work for the default stream");
     item->kind = kind;
+    if (stream->graph) {
+        fake_graph_add(stream->graph, item);
+        return item;
+    }
     item->number = stream->put = ++numbers;
     *stream->last = item;
     stream->last = &item->next;
@@ -243,8 +204,7 @@ static struct item *put(struct CUstream_st *stream, enum item_kind kind)
     return item;
 }
 
-/* Now and then the device does something by itself. */
-static void let_run(void)
+void fake_let_run(void)
 {
     int count = item_count > ITEMS_MAX ? item_count / 2 : draw() % 16 == 0 ? (int)(draw() % 8) : 0;
 
@@ -268,17 +228,18 @@ static int run_kernel_later(void *stream, const char *kernel, emulator_body body
     fake_lock();
     status = fake_call(kernel);
     if (status == 0) {
-        item = put(stream, ITEM_KERNEL);
+        item = fake_put(stream, ITEM_KERNEL);
         item->kernel.name = kernel;
         item->kernel.body = body;
         item->kernel.arguments = malloc(bytes);
         if (!item->kernel.arguments)
             fake_die("no memory");
         memcpy(item->kernel.arguments, arguments, bytes);
+        item->kernel.argument_bytes = bytes;
         item->kernel.grid = grid;
         item->kernel.block = block;
         item->kernel.dynamic_bytes = dynamic_bytes;
-        let_run();
+        fake_let_run();
     }
     fake_unlock();
     return status;
@@ -289,10 +250,10 @@ static void put_external(struct CUstream_st *stream, bool (*advance)(void *conte
     struct item *item;
 
     fake_lock();
-    item = put(stream, ITEM_EXTERNAL);
+    item = fake_put(stream, ITEM_EXTERNAL);
     item->external.advance = advance;
     item->external.context = context;
-    let_run();
+    fake_let_run();
     fake_unlock();
 }
 
@@ -306,25 +267,37 @@ static void check_side(const void *memory, size_t bytes, bool may_be_device, boo
              bytes);
 }
 
+void fake_check_item(const struct item *item)
+{
+    bool is_any = item->copy.way == cudaMemcpyDefault;
+
+    if (item->kind != ITEM_COPY && item->kind != ITEM_FILL)
+        return;
+    check_side(item->copy.to, item->copy.bytes,
+               item->kind == ITEM_FILL || is_any || item->copy.way != cudaMemcpyDeviceToHost,
+               item->kind == ITEM_COPY && (is_any || item->copy.way == cudaMemcpyDeviceToHost));
+    if (item->kind == ITEM_COPY)
+        check_side(item->copy.from, item->copy.bytes,
+                   is_any || item->copy.way != cudaMemcpyHostToDevice,
+                   is_any || item->copy.way == cudaMemcpyHostToDevice);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    bool is_any = kind == cudaMemcpyDefault;
     struct item *item;
     int status;
 
     fake_lock();
     status = fake_call("cudaMemcpyAsync");
     if (status == 0) {
-        check_side(to, bytes, is_any || kind != cudaMemcpyDeviceToHost,
-                   is_any || kind == cudaMemcpyDeviceToHost);
-        check_side(from, bytes, is_any || kind != cudaMemcpyHostToDevice,
-                   is_any || kind == cudaMemcpyHostToDevice);
-        item = put(stream, ITEM_COPY);
+        item = fake_put(stream, ITEM_COPY);
         item->copy.to = to;
         item->copy.from = from;
         item->copy.bytes = bytes;
-        let_run();
+        item->copy.way = kind;
+        fake_check_item(item);
+        fake_let_run();
     }
     fake_unlock();
     return (cudaError_t)status;
@@ -338,12 +311,12 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     fake_lock();
     status = fake_call("cudaMemsetAsync");
     if (status == 0) {
-        check_side(memory, bytes, true, false);
-        item = put(stream, ITEM_FILL);
+        item = fake_put(stream, ITEM_FILL);
         item->copy.to = memory;
         item->copy.bytes = bytes;
         item->copy.value = value;
-        let_run();
+        fake_check_item(item);
+        fake_let_run();
     }
     fake_unlock();
     return (cudaError_t)status;
@@ -397,6 +370,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
     fake_lock();
     status = fake_call("cudaStreamSynchronize");
+    if (status == 0)
+        status = fake_graph_forbids();
     if (status == 0) {
         run_until(stream);
         status = fake_calls_broken(); /* by one of these kernels */
@@ -414,7 +389,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     fake_lock();
     status = fake_call("cudaStreamWaitEvent");
     if (status == 0 && event->recorded > event->happened) { /* a fresh event holds nothing up */
-        item = put(stream, ITEM_WAIT);
+        item = fake_put(stream, ITEM_WAIT);
         item->event.event = event;
         item->event.record = event->recorded;
         event->users++;
@@ -462,7 +437,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     fake_lock();
     status = fake_call("cudaEventRecord");
     if (status == 0) {
-        item = put(stream, ITEM_RECORD);
+        item = fake_put(stream, ITEM_RECORD);
         item->event.event = event;
         item->event.record = ++event->recorded;
         event->users++;
@@ -478,6 +453,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
     fake_lock();
     status = fake_call("cudaEventQuery");
+    if (status == 0)
+        status = fake_graph_forbids();
     if (status == 0 && event->happened < event->recorded) {
         uint64_t count = draw() % RUN_MAX;
         fake_memory_open();
@@ -498,6 +475,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
     fake_lock();
     status = fake_call("cudaEventSynchronize");
+    if (status == 0)
+        status = fake_graph_forbids();
     wanted = event->recorded;
     fake_memory_open();
     while (status == 0 && event->happened < wanted)
@@ -528,5 +507,5 @@ long fake_cuda_overtakings(void)
 
 int fake_cuda_held(void)
 {
-    return fake_memory_held() + stream_count + event_count;
+    return fake_memory_held() + stream_count + event_count + fake_graphs_held();
 }

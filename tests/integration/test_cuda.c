@@ -154,6 +154,36 @@ static void test_cuda__models_train_as_on_the_cpu(void **state)
     }
 }
 
+/* By default kernels run as CUDA graphs. */
+static void test_cuda__graphs_change_no_bits(void **state)
+{
+    static const char *const workers[] = {"1", "2"};
+    struct model model = models[0];
+    FLEET_AUTO_FREE char *mark = fleet_file_join(folder, "graphed");
+    FLEET_AUTO_FREE char *path = NULL;
+    struct job_run plain, graphs;
+
+    (void)state;
+    model.steps = 8;
+    path = write_job(&model, "");
+    set("FAKE_CUDA_GRAPHED", mark);
+    set("FLEET_CUDA_GRAPH", "0");
+    run_on("cuda", path, "2", NULL, NULL, &plain);
+    set("FLEET_CUDA_GRAPH", NULL);
+    expect_success(&plain, model.steps);
+    assert_int_not_equal(access(mark, F_OK), 0); /* the fake makes it, a GPU does not */
+    for (size_t i = 0; i < FLEET_COUNT(workers); i++) {
+        run_on("cuda", path, workers[i], NULL, NULL, &graphs);
+        expect_success(&graphs, model.steps);
+        assert_true(gpu || unlink(mark) == 0);
+        assert_null(strstr(graphs.errors, "without a CUDA graph"));
+        assert_string_equal(graphs.sha256, plain.sha256);
+        job_run_release(&graphs);
+    }
+    set("FAKE_CUDA_GRAPHED", NULL);
+    job_run_release(&plain);
+}
+
 /* Pieces of the runtime that use the device beside the step. */
 static void test_cuda__checkpoints_and_evaluation_use_the_device(void **state)
 {
@@ -409,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__graphs_change_no_bits),
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
@@ -420,6 +451,7 @@ int main(void)
     const struct CMUnitTest on_gpu[] = {
         cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
         cmocka_unit_test(test_cuda__a_larger_model_trains_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__graphs_change_no_bits),
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__says_that_a_gpu_is_hidden),

@@ -15,19 +15,12 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/executor/executor.h"
-#include "agent/runtime/state.h"
-#include "cuda/backend_cuda.h"
-#include "libfleet/base/assert.h"
-#include "libfleet/base/cleanup.h"
-#include "libfleet/base/error.h"
-#include "libfleet/base/errors.h"
-#include "libfleet/plan/plan.h"
-#include "libfleet/training/training.h"
 #include "tests/cuda_fake/fake.h"
+#include "tests/cuda_fake/step.h"
 #include "tests/support/child_process.h"
 
 #define COUNT        1000
+#define UPDATES      3   /* the third one replays graphs only */
 #define ECC          214 /* cudaErrorECCUncorrectable: sticky */
 #define NO_MEMORY    2   /* cudaErrorMemoryAllocation: of one call */
 #define EXIT_CLEAN   0   /* an error came back, with a text, and nothing is held */
@@ -157,80 +150,29 @@ static void test_cuda_calls__queues_overtake_each_other(void **state)
 
 /* ---- the n-th call --------------------------------------------------------------------------- */
 
-static void make_plan(struct training_config *config, struct plan *plan)
+/* All that a trainer does on its device: kernels, the capture of graphs, replays. */
+static int train(struct step *step, struct fleet_error *err)
 {
-    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(
-        "{\"model\": {\"name\": \"gpt\", \"layers\": 1, \"heads\": 1, \"width\": 4, \"context\": "
-        "4}, \"data\": {\"path\": \"x\", \"tokenizer\": \"bytes\"}, \"optimizer\": {\"name\": "
-        "\"adamw\", \"learningRate\": 0.1, \"clip\": {\"globalNorm\": 1}}, "
-        "\"globalBatchSize\": 2, \"microBatchSize\": 2, \"steps\": 1}");
-    struct plan_request request = {.training = config, .world = 1};
-    struct fleet_errors errors = {0};
-
-    fleet_assert(json != NULL);
-    fleet_assert(training_config_decode(json, "spec.training", config, &errors) == 0);
-    fleet_assert(plan_build(&request, plan, &errors) == 0);
-}
-
-static int run_sections(struct executor *executor, struct state *state, struct backend *backend,
-                        const struct plan *plan, struct fleet_error *err)
-{
-    static const enum program_section sections[] = {PROGRAM_SECTION_MICRO_BATCH,
-                                                    PROGRAM_SECTION_CHECK, PROGRAM_SECTION_UPDATE};
-    static const atomic_bool never;
-    struct run_scalars scalars = {
-        .seed = 1, .gradient_scale = 1, .learning_rate = 0.1, .update_1based = 1};
-    struct executor_bases bases = state->bases;
+    int rc = step_open(step, err);
     float loss;
-    int rc = 0;
 
-    bases.segment[MEMORY_GRADIENTS] = state->slots[0];
-    for (size_t i = 0; i < FLEET_COUNT(sections) && rc == 0; i++)
-        rc = executor_run(executor, sections[i], &bases, &scalars, &never, err);
-    if (rc == 0)
-        backend->vtable->copy_out(backend, &loss, state_address(state, plan->program.loss),
-                                  sizeof(loss));
-    return rc;
-}
-
-/* All that a trainer does on its device, once. */
-static int train(const struct plan *plan, struct fleet_error *err)
-{
-    struct backend *backend = NULL;
-    struct executor *executor = NULL;
-    struct state state = {0};
-    int rc = fleet_cuda_backend(&backend, err);
-
-    if (rc < 0)
-        return rc;
-    rc = state_init(&state, &plan->program, &plan->memory, backend, err);
-    if (rc == 0)
-        rc = state_reserve_slots(&state, plan->slots, err);
-    if (rc == 0)
-        rc = executor_new(&plan->program, &plan->memory, backend, &executor, err);
-    if (rc == 0) {
-        state_initialize(&state, &(struct state_seeds){1, 1}, 1);
-        rc = run_sections(executor, &state, backend, plan, err);
-    }
-    executor_free(executor);
-    state_release(&state);
-    backend_free(backend);
+    for (int64_t update = 1; update <= UPDATES && rc == 0; update++)
+        rc = step_run(step, update, &loss, err);
+    step_close(step);
     return rc;
 }
 
 static int train_with_failure(long n, int code)
 {
-    struct training_config config = {0};
     struct fleet_error err = {.text = ""};
-    struct plan plan = {0};
+    struct step step;
     int rc;
 
-    make_plan(&config, &plan);
+    step_plan(&step);
     fake_cuda_reset(5);
     fake_cuda_fail(n, code);
-    rc = train(&plan, &err);
-    plan_release(&plan);
-    training_config_release(&config);
+    rc = train(&step, &err);
+    step_release(&step);
     if (fake_cuda_held() > 0)
         return EXIT_HOLDS;
     if (rc < 0)

@@ -34,6 +34,7 @@
 struct fleet_error;
 struct backend;
 struct backend_event;
+struct backend_graph;
 
 /* The messages that dgc sends and has received (libfleet/program/dgc.h). */
 struct run_messages {
@@ -133,6 +134,15 @@ struct backend_vtable {
     int (*await)(struct backend *backend, struct backend_event *event, struct fleet_error *err);
     int (*finish)(struct backend *backend, struct fleet_error *err);
 
+    /* The inline functions below; all NULL: nothing can be captured. */
+    bool (*captures)(struct backend *backend);
+    int (*capture_begin)(struct backend *backend, struct fleet_error *err);
+    int (*capture_end)(struct backend *backend, struct backend_graph **out,
+                       struct fleet_error *err);
+    int (*replay)(struct backend *backend, struct backend_graph *graph,
+                  const struct run_scalars *scalars, struct fleet_error *err);
+    void (*graph_free)(struct backend *backend, struct backend_graph *graph);
+
     void (*free)(struct backend *backend);
 };
 
@@ -217,6 +227,51 @@ static inline int backend_await(struct backend *backend, struct backend_event *e
 static inline int backend_finish(struct backend *backend, struct fleet_error *err)
 {
     return backend->vtable->finish ? backend->vtable->finish(backend, err) : 0;
+}
+
+/*
+ * A graph is a row of kernels that the device starts as one piece of work:
+ *
+ *     backend_capture_begin()    from here on, kernels of this handle's queue are not run but
+ *                                captured; the thread does nothing else with the back end
+ *     backend_capture_end()      the graph, or with `out` NULL: give up what was captured
+ *     backend_replay()           put the graph into the queue, any number of times
+ *
+ * A graph holds the operands' addresses, and seed and evaluation of run_scalars. The other scalars
+ * are those of each replay. Graphs are freed before the back end.
+ */
+
+/* False: the functions below must not be called. */
+static inline bool backend_captures(struct backend *backend)
+{
+    return backend->vtable->captures && backend->vtable->captures(backend);
+}
+
+/* -EIO: the device has failed. -ENOTSUP, of each of the two and of a kernel in between: this cannot
+ * be captured, so it has to run as it is. After an error of a kernel, capture_end() must follow. */
+static inline int backend_capture_begin(struct backend *backend, struct fleet_error *err)
+{
+    return backend->vtable->capture_begin(backend, err);
+}
+
+static inline int backend_capture_end(struct backend *backend, struct backend_graph **out,
+                                      struct fleet_error *err)
+{
+    return backend->vtable->capture_end(backend, out, err);
+}
+
+/* -EIO. -ESTALE: kernels now use other memory beside their operands; the graph is of no use. */
+static inline int backend_replay(struct backend *backend, struct backend_graph *graph,
+                                 const struct run_scalars *scalars, struct fleet_error *err)
+{
+    return backend->vtable->replay(backend, graph, scalars, err);
+}
+
+/* Waits until the graph has run. */
+static inline void backend_graph_free(struct backend *backend, struct backend_graph *graph)
+{
+    if (graph)
+        backend->vtable->graph_free(backend, graph);
 }
 
 #endif

@@ -3,7 +3,8 @@
 /*
  * Kernels, the segment and offset of each operand, and the communication that each operator must
  * not overtake, are resolved once. A run adds base addresses and calls the kernels; it allocates
- * nothing.
+ * nothing. Where the back end captures graphs, kernels that follow each other run as one
+ * (graphs.h).
  */
 #include "agent/runtime/executor/executor.h"
 
@@ -12,6 +13,7 @@
 
 #include "agent/runtime/comm/comm.h"
 #include "agent/runtime/executor/communication.h"
+#include "agent/runtime/executor/graphs.h"
 #include "agent/runtime/executor/order.h"
 #include "agent/runtime/executor/queue.h"
 #include "libfleet/base/assert.h"
@@ -52,7 +54,8 @@ struct executor {
     struct comm_message *posts;             /* [message_count] */
     int message_count;
     struct kernel_held held;
-    int64_t *places; /* [vars] of `held` */
+    int64_t *places;       /* [vars] of `held` */
+    struct graphs *graphs; /* NULL: each kernel is launched by itself */
     struct executor_times times;
 };
 
@@ -209,6 +212,7 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
     fleet_assert(executor->messages != NULL && executor->posts != NULL);
     find_order(executor, plan);
     find_held(executor, plan);
+    executor->graphs = graphs_new(backend);
     *out = executor;
     return 0;
 }
@@ -218,6 +222,7 @@ void executor_free(struct executor *executor)
     if (!executor)
         return;
     queue_free(executor->queue);
+    graphs_free(executor->graphs);
     for (int i = 0; i < executor->count; i++) {
         backend_event_free(executor->backend, executor->launches[i].before);
         backend_event_free(executor->backend, executor->launches[i].after);
@@ -237,6 +242,8 @@ int executor_bind(struct executor *executor, const struct communication *communi
         communication && !communication->in_compute_queue && executor->communications > 0;
 
     executor->bound = communication;
+    if (communication)
+        graphs_forget(executor->graphs);
     if (!wants_queue && executor->queue) {
         queue_free(executor->queue);
         executor->queue = NULL;
@@ -444,20 +451,91 @@ static int start_ready(struct executor *executor, int at, const struct executor_
     return rc;
 }
 
+static bool is_left_out(const struct launch *launch, const struct run_scalars *scalars)
+{
+    return scalars->evaluation && (launch->op->backward || launch->op->attributes.training);
+}
+
+/* The end of the part from launch `at` on that can be captured: kernels, up to the next one that
+ * waits for the second queue, or the one behind which communication starts. */
+static int part_end(const struct executor *executor, int at, int end, bool is_ahead,
+                    const struct run_scalars *scalars)
+{
+    const struct launch *launches = executor->launches;
+    int i = at + 1, ready = end;
+
+    if (!executor->graphs || !launches[at].kernel || scalars->absent ||
+        is_left_out(&launches[at], scalars))
+        return i;
+    if (is_ahead && executor->started < executor->front_end)
+        ready = launches[executor->started].ready;
+    for (; i < end && i <= ready && launches[i].kernel; i++)
+        if (executor->queue && !is_left_out(&launches[i], scalars) &&
+            launches[i].waits_for > launches[at].waits_for)
+            break;
+    return i;
+}
+
+struct part {
+    struct executor *executor;
+    struct graph_key key;
+    const struct run_scalars *scalars;
+};
+
+static int launch_kernels(void *context, struct fleet_error *err)
+{
+    const struct part *part = context;
+    const struct launch *launches = part->executor->launches;
+    int rc = 0;
+
+    for (int i = part->key.first; i < part->key.end && rc == 0; i++)
+        if (!is_left_out(&launches[i], part->scalars))
+            rc = launch_kernel(part->executor, &launches[i], &part->key.bases, part->scalars, err);
+    return rc;
+}
+
+/* Launches [first, end) as one; their time is that of the first. */
+static int run_part(struct executor *executor, int first, int end,
+                    const struct executor_bases *bases, const struct run_scalars *scalars,
+                    const atomic_bool *stop, struct fleet_error *err)
+{
+    const struct launch *launch = &executor->launches[first];
+    struct part part = {.executor = executor,
+                        .key = {.first = first,
+                                .end = end,
+                                .bases = *bases,
+                                .seed = scalars->seed,
+                                .evaluation = scalars->evaluation},
+                        .scalars = scalars};
+    double started_ms = fleet_monotonic_ms(), waited_s = executor->times.waited_s;
+    int rc = 0;
+
+    if (atomic_load_explicit(stop, memory_order_relaxed))
+        return refuse_stopped(launch, err);
+    if (launch->waits_for != NONE)
+        rc = await(executor, &executor->launches[launch->waits_for], err);
+    if (rc == 0)
+        rc = graphs_run(executor->graphs, &part.key, scalars, launch_kernels, &part, err);
+    *time_of(executor, launch->op) +=
+        (fleet_monotonic_ms() - started_ms) * 1e-3 - (executor->times.waited_s - waited_s);
+    return rc;
+}
+
 static int run_from(struct executor *executor, int first, int end,
                     const struct executor_bases *bases, const struct executor_bases *ahead,
                     const struct run_scalars *scalars, const atomic_bool *stop,
                     struct fleet_error *err)
 {
-    int rc = 0;
+    int rc = 0, next;
 
-    for (int i = first; i < end && rc == 0; i++) {
-        if (scalars->evaluation &&
-            (executor->launches[i].op->backward || executor->launches[i].op->attributes.training))
-            continue;
-        rc = launch_one(executor, i, bases, scalars, stop, err);
+    for (int i = first; i < end && rc == 0; i = next) {
+        next = part_end(executor, i, end, ahead != NULL, scalars);
+        if (next > i + 1)
+            rc = run_part(executor, i, next, bases, scalars, stop, err);
+        else if (!is_left_out(&executor->launches[i], scalars))
+            rc = launch_one(executor, i, bases, scalars, stop, err);
         if (rc == 0 && ahead)
-            rc = start_ready(executor, i, ahead, err);
+            rc = start_ready(executor, next - 1, ahead, err);
     }
     return rc;
 }

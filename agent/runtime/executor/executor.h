@@ -31,7 +31,8 @@ struct executor_bases {
 };
 
 /*
- * Prepare `program` for `backend`: resolves kernels and operands. Nothing is allocated later. Two
+ * Prepare `program` for `backend`: resolves kernels and operands. Nothing is allocated later, but
+ * for graphs in the first two runs of a section. Two
  * kinds of operators are left out: those that read memory which this rank does not hold, because
  * another rank runs them; and an owned all_gather of the UPDATE section, which the trainer runs
  * after that section (share.h). program, plan and backend are borrowed for the executor's life.
@@ -43,7 +44,8 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
 void executor_free(struct executor *executor);
 
 /* Use `communication` (communication.h), borrowed until the next call; NULL: this rank is alone.
- * -EAGAIN: the system cannot create a thread for the second queue. */
+ * Graphs are captured again afterwards. -EAGAIN: the system cannot create a thread for the second
+ * queue. */
 int executor_bind(struct executor *executor, const struct communication *communication,
                   struct fleet_error *err);
 
@@ -54,7 +56,7 @@ int executor_launch(struct executor *executor, int at, const struct executor_bas
 /*
  * Run all operators of `section` in order and wait for the last. On a GPU a micro-batch of training
  * may still be at work when this returns; what the device finds wrong in it is an error of the next
- * section. Checks *stop before each operator
+ * section. Checks *stop before each operator or graph
  * and returns -ECANCELED once it is set. Other errors come from the operators, with their names. A
  * failure with communication in flight aborts the communicators.
  * With scalars->evaluation the micro-batch runs without its backward operators and without those

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_CUDA_FAKE_ITEMS_H
+#define TESTS_CUDA_FAKE_ITEMS_H
+
+/*
+ * What streams.c and graphs.c share: a stream is a list of items, and so is a graph. The caller of
+ * each function holds the lock (fake.h).
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/cuda_emulator/emulator.h"
+#include "tests/cuda_fake/external.h"
+
+enum item_kind {
+    ITEM_KERNEL,
+    ITEM_COPY,
+    ITEM_FILL,
+    ITEM_RECORD,
+    ITEM_WAIT,
+    ITEM_EXTERNAL,
+};
+
+struct item {
+    enum item_kind kind;
+    struct item *next;
+    uint64_t number;               /* in the order of putting */
+    struct CUgraphExec_st *origin; /* that it is a part of, or NULL */
+    union {
+        struct {
+            const char *name;
+            emulator_body body;
+            void *arguments;
+            size_t argument_bytes;
+            struct emulator_index grid, block;
+            size_t dynamic_bytes;
+        } kernel;
+        struct {
+            void *to;
+            const void *from;
+            size_t bytes;
+            int value;
+            int way; /* enum cudaMemcpyKind */
+        } copy;
+        struct {
+            struct CUevent_st *event;
+            uint64_t record;
+        } event;
+        struct {
+            bool (*advance)(void *context);
+            void *context; /* gone once it has ended */
+            bool has_ended;
+        } external;
+    };
+};
+
+struct CUstream_st {
+    struct external_stream external; /* first */
+    struct item *first, **last;
+    uint64_t put;             /* number of its newest item */
+    struct CUgraph_st *graph; /* that captures what is put; NULL: none */
+};
+
+/* A new item at the end of the stream, or of the graph that it captures. */
+struct item *fake_put(struct CUstream_st *stream, enum item_kind kind);
+
+/* Ends the process unless both sides of a copy, or the side of a fill, are memory that it may use.
+ */
+void fake_check_item(const struct item *item);
+
+/* Now and then the device does something by itself. */
+void fake_let_run(void);
+
+/* ---- graphs.c -------------------------------------------------------------------------------- */
+
+/* The item joins the graph; which kinds that can is checked. */
+void fake_graph_add(struct CUgraph_st *graph, struct item *item);
+
+/* An item of the graph has run. */
+void fake_graph_ran(struct CUgraphExec_st *executable);
+
+/* The error of a call that a thread must not make while it captures, or 0; it ends the capture. */
+int fake_graph_forbids(void);
+int fake_graphs_held(void);
+
+#endif
