@@ -45,6 +45,15 @@ cuda: $(if $(CUDA),build/bin/libfleet_cuda.so,cuda-missing)
 cuda-missing:
 	@echo "libfleet_cuda.so is left out: there is no CUDA toolkit (make cuda-toolkit)"
 
+# ---- benchmarks ----------------------------------------------------------------------------------
+# bench_gpu measures the kernels alone: it has them and the runtime in it, and needs the driver only.
+BENCH_GPU_SOURCES := $(wildcard tests/bench/gpu/*.c)
+build/device/bench_gpu: $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
+    $(BENCH_GPU_SOURCES:%.c=build/cuda/%.o)
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CXX) -static-libstdc++ -static-libgcc -o $@ $^ -L"$(CUDA)/lib" \
+	    -L"$(CUDA)/lib64" -l:libcudart_static.a -lpthread -ldl -lrt
+
 # ---- the library over fakes ----------------------------------------------------------------------
 # libfleet_cuda.so for tests of the host's half: kernels on the emulator, tests/cuda_fake in place of
 # libcudart. Of the variant's sanitizers it has the address and undefined ones.
@@ -69,6 +78,11 @@ $(CUDA_FAKE_OUT)/libkernels.a: $(CUDA_FAKE_OBJECTS)
 $(CUDA_FAKE_OUT)/libfleet_cuda.so: $(CUDA_FAKE_OBJECTS) cuda/exports.map
 	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_FAKE_OBJECTS) $(filter -fsanitize%,$(CUDA_FAKE_FLAGS)) \
 	    -Wl,--version-script=cuda/exports.map -lpthread
+
+# It shows that the benchmark works, not how fast anything is.
+$(CUDA_FAKE_OUT)/bench_gpu: $(BENCH_GPU_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o) \
+    $(CUDA_FAKE_OUT)/libkernels.a
+	@echo "  ld $@"; $(CXX) $(filter -fsanitize%,$(CUDA_FAKE_FLAGS)) -o $@ $^ -lpthread
 
 # libnccl.so.2 over files (tests/nccl_fake), for the library over fakes.
 NCCL_FAKE_SOURCES := $(wildcard tests/nccl_fake/*.c)
@@ -146,13 +160,19 @@ $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
 	    $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcmocka $(LDLIBS)
 
 gpu-package: ## build/gpu: programs, tests and their libraries, for make check-gpu on another machine
-gpu-package: cuda programs $(GPU_TESTS) build/release/tests/integration/test_cuda emulator-race
+gpu-package: cuda programs $(GPU_TESTS) build/release/tests/integration/test_cuda emulator-race \
+    build/device/bench_gpu
 	@tests/gpu/package.sh build/gpu
 
 GPU_LOGS ?= build/gpu-logs
 check-gpu: ## the whole suite on a GPU; without one it is skipped
 	@tests/gpu/check.sh --build $(GPU_LOGS)
 
+GPU_RESULTS ?= build/gpu-results
+bench-gpu: ## kernels and jobs on a GPU, beside PyTorch where installed: four minutes
+	@[ -e build/gpu/bin/bench_gpu ] || $(MAKE) --no-print-directory gpu-package
+	@tests/bench/gpu.py $(GPU_RESULTS)
+
 -include $(shell find build/emulator build/device build/cuda build/cuda_fake -type f -name '*.d' 2>/dev/null)
 .PHONY: cuda cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
-    check-cuda-race check-cuda-asan gpu-package check-gpu
+    check-cuda-race check-cuda-asan gpu-package check-gpu bench-gpu

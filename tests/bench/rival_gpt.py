@@ -3,7 +3,7 @@
 
 Prints one JSON object: tokens per second of forward, backward, clip and AdamW on batches of random
 tokens, best of several runs. Options: --layers --width --heads --context --batch --steps --threads
---compile --bf16.
+--runs --device --compile --bf16.
 """
 import argparse
 import json
@@ -52,36 +52,44 @@ class GPT(nn.Module):
 def main():
     parser = argparse.ArgumentParser()
     for name, default in (("layers", 4), ("width", 128), ("heads", 4), ("context", 128), ("batch", 16),
-                          ("steps", 20), ("threads", 2), ("vocabulary", 256)):
+                          ("steps", 20), ("threads", 2), ("vocabulary", 256), ("runs", 5)):
         parser.add_argument("--" + name, type=int, default=default)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--bf16", action="store_true")
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
-    model = GPT(a.vocabulary, a.context, a.layers, a.heads, a.width)
+    model = GPT(a.vocabulary, a.context, a.layers, a.heads, a.width).to(a.device)
     run = torch.compile(model) if a.compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    data = torch.randint(0, a.vocabulary, (2, a.batch, a.context))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1,
+                                  fused=a.device == "cuda" or None)
+    data = torch.randint(0, a.vocabulary, (2, a.batch, a.context), device=a.device)
 
     def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=a.bf16):
+        with torch.autocast(a.device, torch.bfloat16, enabled=a.bf16):
             loss = run(data[0], data[1])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
+    def wait():
+        if a.device == "cuda":
+            torch.cuda.synchronize()
+
     for _ in range(5):
         step()
+    wait()
     best = float("inf")
-    for _ in range(5):
+    for _ in range(a.runs):
         start = time.perf_counter()
         for _ in range(a.steps):
             step()
+        wait()
         best = min(best, (time.perf_counter() - start) / a.steps)
     print(json.dumps({"rival": "pytorch " + torch.__version__, "compile": a.compile, "bf16": a.bf16,
-                      "threads": a.threads, "batch": a.batch, "step_ms": round(best * 1e3, 3),
+                      "threads": a.threads, "device": a.device, "batch": a.batch, "step_ms": round(best * 1e3, 3),
                       "tokens_per_second": round(a.batch * a.context / best)}))
 
 

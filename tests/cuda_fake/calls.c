@@ -161,8 +161,20 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     cudaError_t status = said("cudaDeviceGetAttribute");
 
     (void)device;
-    *value =
-        (int)(attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10);
+    switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = (int)(capability / 10);
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = (int)(capability % 10);
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = 2;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *value = 1 << 16;
+        break;
+    }
     return status;
 }
 
@@ -198,6 +210,7 @@ static const struct {
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
      "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},

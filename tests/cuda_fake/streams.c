@@ -24,6 +24,8 @@
 /* Freed when neither the program nor an item needs it. */
 struct CUevent_st {
     uint64_t recorded, happened; /* records that were put; that have run */
+    struct timespec at;          /* when the newest one ran */
+    bool has_time;
     int users;
 };
 
@@ -76,6 +78,7 @@ static void run_item(struct item *item)
         break;
     case ITEM_RECORD:
         item->event.event->happened = item->event.record;
+        (void)clock_gettime(CLOCK_MONOTONIC, &item->event.event->at);
         drop_event(item->event.event);
         break;
     case ITEM_WAIT:
@@ -404,7 +407,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     int status;
 
-    (void)flags;
     fake_lock();
     status = fake_call("cudaEventCreateWithFlags");
     if (status == 0) {
@@ -412,6 +414,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
         if (!*event)
             fake_die("no memory");
         (*event)->users = 1;
+        (*event)->has_time = !(flags & cudaEventDisableTiming);
         event_count++;
     }
     fake_unlock();
@@ -483,6 +486,24 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
         if (!run_or_wait())
             fake_die("wait for an event that nothing records");
     fake_memory_close();
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* Of the emulator, so it says nothing about a device. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t last)
+{
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaEventElapsedTime");
+    if (status == 0 && (!first->has_time || !last->has_time || !first->recorded || !last->recorded))
+        status = cudaErrorInvalidResourceHandle;
+    if (status == 0 && (first->happened < first->recorded || last->happened < last->recorded))
+        status = cudaErrorNotReady;
+    if (status == 0)
+        *ms = (float)((double)(last->at.tv_sec - first->at.tv_sec) * 1e3 +
+                      (double)(last->at.tv_nsec - first->at.tv_nsec) * 1e-6);
     fake_unlock();
     return (cudaError_t)status;
 }

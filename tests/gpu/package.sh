@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Put what tests/gpu/check.sh needs into one folder, to carry to a machine with a GPU:
+# Put what tests/gpu/check.sh and tests/bench/gpu.py need into one folder, to carry to a machine
+# with a GPU:
 #
 #   tests/gpu/package.sh FOLDER
 #
-#   bin/       programs and libfleet_cuda.so, without debug information
+#   bin/       programs and libfleet_cuda.so, bench_gpu, without debug information
 #   tests/     test programs
 #   lib/       the libraries that they need, but those of glibc and of the compiler
 #   emulator/  digests of the rig's runs on the emulator
@@ -19,6 +20,7 @@ cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libflee
     "$folder/bin/"
 cp build/device/{test_kernels,test_gradients} build/release/tests/integration/test_cuda \
     "$folder/tests/"
+cp build/device/bench_gpu "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*
 
 # LC_ALL: the words "not found" are looked for.
