@@ -89,4 +89,9 @@ uint64_t fake_nccl_draw(void);
 void fake_nccl_drop(struct ncclComm *comm); /* a use of it */
 bool fake_nccl_is_aborted(const struct ncclComm *comm);
 
+extern pthread_mutex_t fake_nccl_lock; /* guards all communicators; held by the functions below */
+ncclResult_t fake_nccl_call(void);     /* the result of this call; some fail on request */
+ncclResult_t fake_nccl_later(struct ncclComm *comm); /* what is asked for ends at a later poll */
+void fake_nccl_expect_quiet(const struct ncclComm *comm, const char *name); /* else abort */
+
 #endif

@@ -24,13 +24,11 @@ struct choice { /* of a rank, in a file */
     int color, key;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t fake_nccl_lock = PTHREAD_MUTEX_INITIALIZER;
 static int comm_count;
 static long calls;
 static uint64_t random_state;
 static bool is_started;
-static _Thread_local int depth; /* of groups */
-static _Thread_local struct work *group, **group_end;
 
 void fake_nccl_die(const char *format, ...)
 {
@@ -82,7 +80,7 @@ static bool is_meant(const char *name, int *out_code)
 }
 
 /* The lock is held; it is let go by a call that hangs. */
-static ncclResult_t call(void)
+ncclResult_t fake_nccl_call(void)
 {
     int code = ncclSystemError;
 
@@ -91,7 +89,7 @@ static ncclResult_t call(void)
     is_started = true;
     calls++;
     if (is_meant("FAKE_NCCL_HANG", NULL)) {
-        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&fake_nccl_lock);
         for (;;)
             (void)pause();
     }
@@ -135,18 +133,18 @@ static void drop(struct ncclComm *comm)
 
 void fake_nccl_drop(struct ncclComm *comm)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_nccl_lock);
     drop(comm);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
 }
 
 bool fake_nccl_is_aborted(const struct ncclComm *comm)
 {
     bool is_aborted;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_nccl_lock);
     is_aborted = comm->is_aborted;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
     return is_aborted;
 }
 
@@ -155,7 +153,7 @@ static bool is_busy(const struct ncclComm *comm)
     return comm->late > 0 || comm->waiting || !comm->is_joined || comm->split || comm->made_of;
 }
 
-static void expect_quiet(const struct ncclComm *comm, const char *name)
+void fake_nccl_expect_quiet(const struct ncclComm *comm, const char *name)
 {
     if (comm->is_aborted)
         fake_nccl_die("%s of a communicator that was aborted", name);
@@ -169,7 +167,7 @@ static void check_config(const ncclConfig_t *config)
         fake_nccl_die("a blocking communicator");
 }
 
-static ncclResult_t later(struct ncclComm *comm)
+ncclResult_t fake_nccl_later(struct ncclComm *comm)
 {
     comm->late = 1 + (int)(fake_nccl_draw() % LATE_MAX);
     return ncclInProgress;
@@ -187,13 +185,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     struct timespec now;
     ncclResult_t result;
 
-    pthread_mutex_lock(&lock);
-    result = call();
+    pthread_mutex_lock(&fake_nccl_lock);
+    result = fake_nccl_call();
     (void)clock_gettime(CLOCK_REALTIME, &now);
     memset(id, 0, sizeof(*id));
     (void)snprintf(id->internal, sizeof(id->internal), "%s/nccl-%d-%ld-%ld",
                    folder ? folder : "/tmp", (int)getpid(), calls, (long)now.tv_nsec);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
     return result;
 }
 
@@ -204,8 +202,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     ncclResult_t result;
 
     check_config(config);
-    pthread_mutex_lock(&lock);
-    result = call();
+    pthread_mutex_lock(&fake_nccl_lock);
+    result = fake_nccl_call();
     if (result == ncclSuccess) {
         struct ncclComm *comm = comm_new(ranks, rank);
         (void)snprintf(comm->folder, sizeof(comm->folder), "%.127s", id.internal);
@@ -216,9 +214,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
             fake_nccl_die("two ranks %d of %d, or an id that was used before", rank, ranks);
         meeting_publish(path, "", 0);
         *out = comm;
-        result = later(comm);
+        result = fake_nccl_later(comm);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
     return result;
 }
 
@@ -230,9 +228,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     ncclResult_t result;
 
     check_config(config);
-    pthread_mutex_lock(&lock);
-    expect_quiet(comm, "ncclCommSplit");
-    result = call();
+    pthread_mutex_lock(&fake_nccl_lock);
+    fake_nccl_expect_quiet(comm, "ncclCommSplit");
+    result = fake_nccl_call();
     if (result == ncclSuccess) {
         struct split *split = calloc(1, sizeof(*split));
         if (!split)
@@ -245,9 +243,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
             *out = split->made = comm_new(0, 0);
             split->made->made_of = comm;
         }
-        result = later(comm);
+        result = fake_nccl_later(comm);
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
     return result;
 }
 
@@ -255,17 +253,17 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     ncclResult_t result;
 
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_nccl_lock);
     if (comm->is_aborted)
         fake_nccl_die("a communicator is aborted twice");
-    result = call();
+    result = fake_nccl_call();
     comm->is_aborted = true;
     if (comm->split && comm->split->made)
         comm->split->made->made_of = NULL; /* it never gets ready */
     if (comm->made_of)
         comm->made_of->split->made = NULL;
     drop(comm);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
     return result;
 }
 
@@ -342,11 +340,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     struct work *list;
     ncclResult_t result;
 
-    pthread_mutex_lock(&lock);
-    result = call();
+    pthread_mutex_lock(&fake_nccl_lock);
+    result = fake_nccl_call();
     list = result == ncclSuccess ? go_on(comm) : NULL;
     *error = result != ncclSuccess ? result : is_busy(comm) ? ncclInProgress : ncclSuccess;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_nccl_lock);
     if (list)
         work_launch(comm, list);
     return ncclSuccess;
@@ -370,173 +368,6 @@ const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm;
     return "";
-}
-
-/* ---- work ------------------------------------------------------------------------------------ */
-
-ncclResult_t ncclGroupStart(void)
-{
-    ncclResult_t result;
-
-    pthread_mutex_lock(&lock);
-    result = call();
-    pthread_mutex_unlock(&lock);
-    if (depth++ == 0) {
-        group = NULL;
-        group_end = &group;
-    }
-    return result;
-}
-
-/* The lock is held. The group waits until its communicator is polled. */
-static ncclResult_t close_group(void)
-{
-    struct work *list = group;
-
-    group = NULL;
-    if (!list)
-        return ncclSuccess;
-    list->comm->waiting = list;
-    return later(list->comm);
-}
-
-ncclResult_t ncclGroupEnd(void)
-{
-    ncclResult_t result;
-
-    pthread_mutex_lock(&lock);
-    if (depth == 0)
-        fake_nccl_die("ncclGroupEnd without a start");
-    result = call();
-    depth--;
-    if (depth == 0 && result != ncclSuccess) {
-        work_free(group);
-        group = NULL;
-    } else if (depth == 0) {
-        result = close_group();
-    }
-    pthread_mutex_unlock(&lock);
-    return result;
-}
-
-/* One operation, into the open group or a group of its own. */
-static ncclResult_t put(const struct work *work, const char *name)
-{
-    struct work *w = malloc(sizeof(*w));
-    struct ncclComm *comm = work->comm;
-    ncclResult_t result;
-
-    if (!w)
-        fake_nccl_die("no memory");
-    *w = *work;
-    pthread_mutex_lock(&lock);
-    expect_quiet(comm, name);
-    if (group && depth > 0 && (group->comm != comm || group->stream != w->stream))
-        fake_nccl_die("a group of two communicators or streams");
-    result = call();
-    if (result != ncclSuccess) {
-        free(w);
-    } else {
-        w->number = w->kind == WORK_SEND      ? comm->sent[w->peer]++
-                    : w->kind == WORK_RECEIVE ? comm->received[w->peer]++
-                                              : comm->collectives++;
-        if (depth == 0) {
-            group = NULL;
-            group_end = &group;
-        }
-        *group_end = w;
-        group_end = &w->next;
-        if (depth == 0)
-            result = close_group();
-    }
-    pthread_mutex_unlock(&lock);
-    return result;
-}
-
-ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream)
-{
-    return put(&(struct work){.kind = WORK_SEND,
-                              .comm = comm,
-                              .stream = stream,
-                              .peer = peer,
-                              .send = data,
-                              .count = count * work_type_size(type)},
-               "ncclSend");
-}
-
-ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream)
-{
-    return put(&(struct work){.kind = WORK_RECEIVE,
-                              .comm = comm,
-                              .stream = stream,
-                              .peer = peer,
-                              .receive = data,
-                              .count = count * work_type_size(type)},
-               "ncclRecv");
-}
-
-static ncclResult_t put_collective(struct work work, const char *name)
-{
-    work.kind = WORK_COLLECTIVE;
-    work.size = work_type_size(work.type);
-    return put(&work, name);
-}
-
-ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type,
-                           ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream)
-{
-    return put_collective((struct work){.collective = ALL_REDUCE,
-                                        .comm = comm,
-                                        .stream = stream,
-                                        .send = send,
-                                        .receive = receive,
-                                        .count = count,
-                                        .type = type,
-                                        .reduction = reduction},
-                          "ncclAllReduce");
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t count, ncclDataType_t type,
-                               ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream)
-{
-    return put_collective((struct work){.collective = REDUCE_SCATTER,
-                                        .comm = comm,
-                                        .stream = stream,
-                                        .send = send,
-                                        .receive = receive,
-                                        .count = count,
-                                        .type = type,
-                                        .reduction = reduction},
-                          "ncclReduceScatter");
-}
-
-ncclResult_t ncclAllGather(const void *send, void *receive, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream)
-{
-    return put_collective((struct work){.collective = ALL_GATHER,
-                                        .comm = comm,
-                                        .stream = stream,
-                                        .send = send,
-                                        .receive = receive,
-                                        .count = count,
-                                        .type = type},
-                          "ncclAllGather");
-}
-
-ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type,
-                           int root, ncclComm_t comm, cudaStream_t stream)
-{
-    return put_collective((struct work){.collective = BROADCAST,
-                                        .comm = comm,
-                                        .stream = stream,
-                                        .send = send,
-                                        .receive = receive,
-                                        .count = count,
-                                        .type = type,
-                                        .root = root},
-                          "ncclBroadcast");
 }
 
 /* A process that ends in order has freed its communicators. */
