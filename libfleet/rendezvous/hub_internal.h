@@ -5,7 +5,7 @@
 /*
  * The state of a hub, shared by the files that make it: hub_entry.c (calls, guarded), hub.c (the
  * whole, time), hub_peer.c (members), hub_hello.c, hub_status.c and hub_message.c (what they say),
- * hub_form.c (making generations), hub_restart.c (what a failure costs), hub_assign.c (giving them
+ * hub_form.c (making generations), hub_choose.c (their members), hub_restart.c (what a failure costs), hub_assign.c (giving them
  * out), hub_accuse.c (peers that lose each other), hub_timeline.c (how long a restart took),
  * hub_finish.c (the end), hub_output.c (what goes out). No other file includes this.
  */
@@ -295,6 +295,12 @@ bool hub_form_is_present(const struct hub_peer *peer);
 bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer);
 /* Are its trainers up with state that may be continued? */
 bool hub_form_has_state(const struct hub *hub, const struct hub_peer *peer);
+
+/* ---- hub_choose.c ---------------------------------------------------------------------------- */
+
+/* Take the members of the next generation from the candidates: hub->chosen by rank, and the step
+ * that they go on from. */
+void hub_choose(struct hub *hub);
 
 /* ---- hub_cells.c: generations of jobs whose ranks share a model ------------------------------ */
 
