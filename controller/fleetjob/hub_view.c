@@ -157,6 +157,28 @@ static void take_waiting(struct hub_view *view, const struct hub_event *event, i
         isinf(event->until_ms) ? 0 : wall_ms + llround(event->until_ms - event->at_ms);
 }
 
+static void take_checkpoint(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
+{
+    view->save_failed[0] = '\0';
+    view->has_checkpoint = view->has_saved = true;
+    view->checkpoint.step = event->step.step;
+    view->checkpoint.at_wall_ms = wall_ms;
+    fleet_set_text(&view->checkpoint.path, event->text);
+}
+
+static void take_stall(struct hub_view *view, const struct hub_event *event)
+{
+    view->stall = event->stall;
+    memcpy(view->stalled, event->message, sizeof(view->stalled));
+}
+
+static void take_result(struct hub_view *view, const struct hub_event *event)
+{
+    view->result.steps = event->step.step;
+    view->result.loss = event->step.loss;
+    fleet_set_text(&view->result.weights_sha256, event->weights_sha256);
+}
+
 void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_t wall_ms)
 {
     view->restarts = event->restarts;
@@ -188,18 +210,13 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         view->has_saved = false;
         break;
     case HUB_EVENT_CHECKPOINT:
-        view->save_failed[0] = '\0';
-        view->has_checkpoint = view->has_saved = true;
-        view->checkpoint.step = event->step.step;
-        view->checkpoint.at_wall_ms = wall_ms;
-        fleet_set_text(&view->checkpoint.path, event->text);
+        take_checkpoint(view, event, wall_ms);
         break;
     case HUB_EVENT_STATE_LOST:
         memcpy(view->state_lost, event->message, sizeof(view->state_lost));
         break;
     case HUB_EVENT_STALLED:
-        view->stall = event->stall;
-        memcpy(view->stalled, event->message, sizeof(view->stalled));
+        take_stall(view, event);
         break;
     case HUB_EVENT_WAITING:
         take_waiting(view, event, wall_ms);
@@ -212,14 +229,11 @@ void hub_view_event(struct hub_view *view, const struct hub_event *event, int64_
         view->restarts_used_up = event->restarts_used_up;
         break;
     case HUB_EVENT_FINISHED:
-        view->result.steps = event->step.step;
-        view->result.loss = event->step.loss;
-        fleet_set_text(&view->result.weights_sha256, event->weights_sha256);
+        take_result(view, event);
         break;
     case HUB_EVENT_SUPERSEDED:
         view->is_superseded = true;
-        view->stall = event->stall;
-        memcpy(view->stalled, event->message, sizeof(view->stalled));
+        take_stall(view, event);
         break;
     default:
         break;

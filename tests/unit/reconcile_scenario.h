@@ -191,6 +191,32 @@ static inline void read_history(const cJSON *list, struct hub_view *hub)
     }
 }
 
+static inline void read_progress(const cJSON *json, struct hub_view *hub)
+{
+    hub->has_progress = hub->has_run = fleet_json_at(json, "step") != NULL;
+    hub->progress.step = int_at(json, "step", 0);
+    hub->progress.at_wall_ms = time_at(json, "stepAt");
+    hub->progress.loss = hub->progress.tokens_per_second = 2.0;
+    (void)fleet_json_opt_number(json, "loss", &hub->progress.loss, NULL);
+    hub->progress.steps = int_at(json, "steps", 0);
+    hub->progress.held_out_step = int_at(json, "heldOutStep", 0);
+    (void)fleet_json_opt_number(json, "heldOutLoss", &hub->progress.held_out_loss, NULL);
+    (void)fleet_json_opt_number(json, "tokensPerSecond", &hub->progress.tokens_per_second, NULL);
+}
+
+static inline void read_silent(const cJSON *list, struct hub_view *hub)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        (void)snprintf(hub->silent[hub->silent_count].pod_uid, sizeof(hub->silent[0].pod_uid), "%s",
+                       text_at(item, "uid", ""));
+        hub->silent[hub->silent_count].is_awaited = cJSON_IsTrue(fleet_json_at(item, "awaited"));
+        hub->silent[hub->silent_count++].since_wall_ms = time_at(item, "since");
+    }
+}
+
 static inline void read_hub(const cJSON *json, struct hub_view *hub)
 {
     static const char *const phases[] = {"gathering", "recording", "forming",
@@ -222,15 +248,7 @@ static inline void read_hub(const cJSON *json, struct hub_view *hub)
     (void)snprintf(hub->waiting, sizeof(hub->waiting), "%s", text_at(json, "waiting", ""));
     hub->waiting_until_wall_ms = time_at(json, "waitingUntil");
     hub->restarts_ignored = (int)int_at(json, "restartsIgnored", 0);
-    hub->has_progress = hub->has_run = fleet_json_at(json, "step") != NULL;
-    hub->progress.step = int_at(json, "step", 0);
-    hub->progress.at_wall_ms = time_at(json, "stepAt");
-    hub->progress.loss = hub->progress.tokens_per_second = 2.0;
-    (void)fleet_json_opt_number(json, "loss", &hub->progress.loss, NULL);
-    hub->progress.steps = int_at(json, "steps", 0);
-    hub->progress.held_out_step = int_at(json, "heldOutStep", 0);
-    (void)fleet_json_opt_number(json, "heldOutLoss", &hub->progress.held_out_loss, NULL);
-    (void)fleet_json_opt_number(json, "tokensPerSecond", &hub->progress.tokens_per_second, NULL);
+    read_progress(json, hub);
     (void)snprintf(hub->state_lost, sizeof(hub->state_lost), "%s", text_at(json, "stateLost", ""));
     (void)snprintf(hub->save_failed, sizeof(hub->save_failed), "%s",
                    text_at(json, "saveFailed", ""));
@@ -248,20 +266,13 @@ static inline void read_hub(const cJSON *json, struct hub_view *hub)
     read_history(fleet_json_at(json, "history"), hub);
     cJSON_ArrayForEach(item, fleet_json_at(json, "failures"))
         read_failure(item, &hub->failures[hub->failure_count++]);
-    cJSON_ArrayForEach(item, fleet_json_at(json, "silent"))
-    {
-        (void)snprintf(hub->silent[hub->silent_count].pod_uid, sizeof(hub->silent[0].pod_uid), "%s",
-                       text_at(item, "uid", ""));
-        hub->silent[hub->silent_count].is_awaited = cJSON_IsTrue(fleet_json_at(item, "awaited"));
-        hub->silent[hub->silent_count++].since_wall_ms = time_at(item, "since");
-    }
+    read_silent(fleet_json_at(json, "silent"), hub);
     cJSON_ArrayForEach(item, fleet_json_at(json, "lineage"))
         hub->lineage.entries[hub->lineage.count++] =
         (struct fleet_lineage_entry){{hub->generation.epoch, cJSON_GetArrayItem(item, 0)->valueint},
                                      cJSON_GetArrayItem(item, 1)->valueint};
     if (fleet_json_at(json, "end"))
         read_failure(fleet_json_at(json, "end"), &hub->end);
-    hub->restarts_used_up = cJSON_IsTrue(fleet_json_at(json, "restartsUsedUp"));
     hub->restarts_used_up = cJSON_IsTrue(fleet_json_at(json, "restartsUsedUp"));
     hub->result.steps = int_at(json, "result.steps", 0);
     hub->result.loss = 2.0;

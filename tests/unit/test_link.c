@@ -25,95 +25,111 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 
-static struct link_message sample(enum link_kind kind)
+/* Messages of an agent. */
+static void fill_from_agent(struct link_message *m)
 {
-    struct link_message m = {.kind = kind, .generation = {.epoch = 3, .counter = 14}};
-
-    switch (kind) {
+    switch (m->kind) {
     case LINK_ASSIGN:
-        m.assign.rank = 1;
-        m.assign.world = 2;
-        m.assign.level = 3;
-        m.assign.addresses = calloc(2, sizeof(char *));
-        m.assign.address_count = 2;
-        m.assign.addresses[0] = strdup("127.0.0.1:4000");
-        m.assign.addresses[1] = strdup("[::1]:4001");
-        memset(m.assign.key, 0xA5, sizeof(m.assign.key));
-        strcpy(m.assign.digest, "00ff");
-        m.assign.lineage.count = 2;
-        m.assign.lineage.entries[0] =
+        m->assign.rank = 1;
+        m->assign.world = 2;
+        m->assign.level = 3;
+        m->assign.addresses = calloc(2, sizeof(char *));
+        m->assign.address_count = 2;
+        m->assign.addresses[0] = strdup("127.0.0.1:4000");
+        m->assign.addresses[1] = strdup("[::1]:4001");
+        memset(m->assign.key, 0xA5, sizeof(m->assign.key));
+        strcpy(m->assign.digest, "00ff");
+        m->assign.lineage.count = 2;
+        m->assign.lineage.entries[0] =
             (struct fleet_lineage_entry){.generation = {1, 1}, .first_step = 1};
-        m.assign.lineage.entries[1] =
+        m->assign.lineage.entries[1] =
             (struct fleet_lineage_entry){.generation = {3, 14}, .first_step = 812};
-        m.assign.fault_at_ms = 1234.5;
+        m->assign.fault_at_ms = 1234.5;
         break;
     case LINK_ABORT:
-        strcpy(m.abort.cause, "MemberLost: \"gpt-worker-3\"");
+        strcpy(m->abort.cause, "MemberLost: \"gpt-worker-3\"");
         break;
     case LINK_LEAVE:
-        m.leave.grace_ms = 30000;
-        break;
-    case LINK_HELLO:
-        m.hello.port = 40001;
-        m.hello.level = 4;
-        m.hello.pid = 77;
-        break;
-    case LINK_READY:
-        m.ready.phase = FLEET_PHASE_RESTORED;
-        m.ready.at_ms = 99.125;
-        m.ready.step = 811;
-        m.ready.part = (struct fleet_part){{6, 4, true}, 5, 1, 3};
-        break;
-    case LINK_PROGRESS:
-        m.progress.count = 2;
-        m.progress.steps[0] = (struct link_step){.step = 5, .loss = NAN, .tokens = 2048};
-        m.progress.steps[1] = (struct link_step){.step = 6,
-                                                 .loss = 2.25,
-                                                 .has_update = true,
-                                                 .gradient_norm = 0.1,
-                                                 .learning_rate = 1e-3,
-                                                 .tokens = 2048,
-                                                 .tokens_per_second = 91000.5,
-                                                 .times = {.data_s = 0.001,
-                                                           .forward_s = 0.25,
-                                                           .backward_s = 0.5,
-                                                           .exchange_s = 0.125,
-                                                           .optimizer_s = 1e-6,
-                                                           .hidden_s = 0.0625}};
-        break;
-    case LINK_PEER_LOST:
-        m.peer_lost.rank = 3;
-        m.peer_lost.at_ms = 5.5;
-        strcpy(m.peer_lost.text, "connection reset");
-        break;
-    case LINK_CHECKPOINT_DONE:
-        m.checkpoint_done.step = 100;
-        strcpy(m.checkpoint_done.path, "/tmp/checkpoints/step-100");
-        break;
-    case LINK_CHECKPOINT_FAILED:
-        m.checkpoint_failed.step = 100;
-        strcpy(m.checkpoint_failed.text, "No space left on device");
-        break;
-    case LINK_EVALUATION:
-        m.evaluation.step = 100;
-        m.evaluation.loss = 2.31;
-        break;
-    case LINK_WARNING:
-        strcpy(m.warning.text, "disk full\nkeeping the older one");
-        break;
-    case LINK_FAILED:
-        strcpy(m.failed.text, "data.path: no such file");
-        strcpy(m.failed.cause, "CheckpointFailed");
-        m.failed.permanent = true;
-        break;
-    case LINK_FINISHED:
-        m.finished.steps = 300;
-        m.finished.loss = 2.42;
-        memset(m.finished.weights_sha256, 'a', 64);
+        m->leave.grace_ms = 30000;
         break;
     default:
         break;
     }
+}
+
+/* Messages of a trainer. */
+static void fill_from_trainer(struct link_message *m)
+{
+    switch (m->kind) {
+    case LINK_HELLO:
+        m->hello.port = 40001;
+        m->hello.level = 4;
+        m->hello.pid = 77;
+        break;
+    case LINK_READY:
+        m->ready.phase = FLEET_PHASE_RESTORED;
+        m->ready.at_ms = 99.125;
+        m->ready.step = 811;
+        m->ready.part = (struct fleet_part){{6, 4, true}, 5, 1, 3};
+        break;
+    case LINK_PROGRESS:
+        m->progress.count = 2;
+        m->progress.steps[0] = (struct link_step){.step = 5, .loss = NAN, .tokens = 2048};
+        m->progress.steps[1] = (struct link_step){.step = 6,
+                                                  .loss = 2.25,
+                                                  .has_update = true,
+                                                  .gradient_norm = 0.1,
+                                                  .learning_rate = 1e-3,
+                                                  .tokens = 2048,
+                                                  .tokens_per_second = 91000.5,
+                                                  .times = {.data_s = 0.001,
+                                                            .forward_s = 0.25,
+                                                            .backward_s = 0.5,
+                                                            .exchange_s = 0.125,
+                                                            .optimizer_s = 1e-6,
+                                                            .hidden_s = 0.0625}};
+        break;
+    case LINK_PEER_LOST:
+        m->peer_lost.rank = 3;
+        m->peer_lost.at_ms = 5.5;
+        strcpy(m->peer_lost.text, "connection reset");
+        break;
+    case LINK_CHECKPOINT_DONE:
+        m->checkpoint_done.step = 100;
+        strcpy(m->checkpoint_done.path, "/tmp/checkpoints/step-100");
+        break;
+    case LINK_CHECKPOINT_FAILED:
+        m->checkpoint_failed.step = 100;
+        strcpy(m->checkpoint_failed.text, "No space left on device");
+        break;
+    case LINK_EVALUATION:
+        m->evaluation.step = 100;
+        m->evaluation.loss = 2.31;
+        break;
+    case LINK_WARNING:
+        strcpy(m->warning.text, "disk full\nkeeping the older one");
+        break;
+    case LINK_FAILED:
+        strcpy(m->failed.text, "data.path: no such file");
+        strcpy(m->failed.cause, "CheckpointFailed");
+        m->failed.permanent = true;
+        break;
+    case LINK_FINISHED:
+        m->finished.steps = 300;
+        m->finished.loss = 2.42;
+        memset(m->finished.weights_sha256, 'a', 64);
+        break;
+    default:
+        break;
+    }
+}
+
+static struct link_message sample(enum link_kind kind)
+{
+    struct link_message m = {.kind = kind, .generation = {.epoch = 3, .counter = 14}};
+
+    fill_from_agent(&m);
+    fill_from_trainer(&m);
     return m;
 }
 
