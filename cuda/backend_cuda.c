@@ -80,6 +80,19 @@ static void cuda_deallocate_host(struct backend *backend, void *memory)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+/* Copies may come from any thread; those in the first queue stay out of captures. */
+static void begin_copy(struct handle *h)
+{
+    if (h->second)
+        pthread_mutex_lock(&h->device->first_use);
+}
+
+static void end_copy(struct handle *h)
+{
+    if (h->second)
+        pthread_mutex_unlock(&h->device->first_use);
+}
+
 static void wait_for(struct handle *h, const char *what)
 {
     device_die(h->device, cudaStreamSynchronize(h->stream), what);
@@ -106,9 +119,11 @@ static void send(struct handle *h, void *device, void *give, size_t bytes)
 
 static void receive(struct handle *h, void *host, const void *device, size_t bytes)
 {
+    begin_copy(h);
     device_die(h->device, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, h->stream),
                "copy from the device");
     wait_for(h, "copy from the device");
+    end_copy(h);
 }
 
 static size_t piece(size_t left)
@@ -168,9 +183,11 @@ static void cuda_unmap(struct backend *backend, void *device, size_t bytes,
         staging_give(&h->device->staging, host);
         return;
     }
+    begin_copy(h);
     device_die(h->device, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, h->stream),
                "copy to the device");
     wait_for(h, "copy to the device"); /* another thread's queue may read it next */
+    end_copy(h);
     staging_give(&h->device->staging, host);
 }
 

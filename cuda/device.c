@@ -182,6 +182,7 @@ static void release(struct cuda_device *device)
         if (device->streams[q])
             (void)cudaStreamDestroy(device->streams[q]);
     pthread_mutex_destroy(&device->lock);
+    pthread_mutex_destroy(&device->first_use);
     free(device);
 }
 
@@ -211,6 +212,7 @@ static int start(struct cuda_device **out, struct fleet_error *err)
     device = calloc(1, sizeof(*device));
     fleet_assert(device != NULL);
     pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->first_use, NULL);
     staging_init(&device->staging);
     for (int q = 0; q < DEVICE_QUEUES && rc == 0; q++) {
         cudaError_t status = cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking);

@@ -6,7 +6,8 @@
  * The GPU of this process: two streams, pinned staging memory, the working memory of kernels, and
  * what it has done wrong.
  *
- * Threads: the stream of a queue belongs to one thread at a time; staging serves any thread.
+ * Threads: the stream of a queue belongs to one thread at a time. Only copies come from any thread,
+ * for example of one that saves; they would be captured, so first_use keeps them out of a capture.
  *
  * Errors: cudaErrorInvalidValue, cudaErrorMemoryAllocation and what CUDA does not capture into a
  * graph concern one call. After any other
@@ -60,7 +61,8 @@ struct cuda_device {
     uint64_t *faults;                          /* [DEVICE_FAULTS], kernels.h */
     struct device_fault fault_of[DEVICE_FAULTS];
 
-    bool is_capturing; /* a graph of the first queue: kernels do not run */
+    bool is_capturing;         /* a graph of the first queue: kernels do not run */
+    pthread_mutex_t first_use; /* of the first queue: by a capture, or by a copy of any thread */
 
     pthread_mutex_t lock; /* guards the two below */
     bool has_failed;

@@ -38,10 +38,14 @@ static int refuse(struct cuda_device *device, cudaError_t status, struct fleet_e
 
 int graph_begin(struct cuda_device *device, cudaStream_t stream, struct fleet_error *err)
 {
-    cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    cudaError_t status;
 
-    if (status != cudaSuccess)
+    pthread_mutex_lock(&device->first_use);
+    status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (status != cudaSuccess) {
+        pthread_mutex_unlock(&device->first_use);
         return refuse(device, status, err);
+    }
     device->is_capturing = true;
     return 0;
 }
@@ -55,6 +59,7 @@ int graph_end(struct cuda_device *device, cudaStream_t stream, struct backend_gr
     cudaError_t status = cudaStreamEndCapture(stream, &graph);
 
     device->is_capturing = false;
+    pthread_mutex_unlock(&device->first_use);
     if (status == cudaSuccess && out)
         status = cudaGraphInstantiate(&executable, graph, 0);
     if (graph)

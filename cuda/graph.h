@@ -4,8 +4,9 @@
 
 /*
  * CUDA graphs of the first queue (backend.h, "A graph is …"). While one is captured, the calling
- * thread makes no call of CUDA but launches, copies and fills in that queue; others may do what
- * they want. Environment: FLEET_CUDA_GRAPH=0 does without graphs.
+ * thread makes no call of CUDA but launches, copies and fills in that queue. Other threads do what
+ * they want with other queues; a copy in this one waits (device.h, first_use). Environment:
+ * FLEET_CUDA_GRAPH=0 does without graphs.
  *
  * -ENOTSUP: CUDA does not capture such work, or has no memory for the graph. It is logged once.
  */

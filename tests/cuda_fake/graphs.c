@@ -66,9 +66,11 @@ void fake_graph_ran(struct CUgraphExec_st *executable)
     executable->waiting--;
 }
 
-int fake_graph_forbids(void)
+int fake_graph_forbids(const struct CUstream_st *stream)
 {
-    if (!captured || !pthread_equal(captor, pthread_self()))
+    bool is_this = stream && stream->graph; /* whose wait is an error in any thread */
+
+    if (!captured || (!is_this && !pthread_equal(captor, pthread_self())))
         return 0;
     captured->is_invalid = true;
     return cudaErrorStreamCaptureUnsupported;

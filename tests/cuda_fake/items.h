@@ -81,8 +81,9 @@ void fake_graph_add(struct CUgraph_st *graph, struct item *item);
 /* An item of the graph has run. */
 void fake_graph_ran(struct CUgraphExec_st *executable);
 
-/* The error of a call that a thread must not make while it captures, or 0; it ends the capture. */
-int fake_graph_forbids(void);
+/* The error of a call that a thread must not make while it captures, or no thread if it is a wait
+ * for the captured stream; else 0. The capture is lost then. `stream` NULL: none. */
+int fake_graph_forbids(const struct CUstream_st *stream);
 int fake_graphs_held(void);
 
 #endif

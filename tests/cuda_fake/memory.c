@@ -137,7 +137,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     fake_lock();
     status = fake_call("cudaMalloc");
     if (status == 0)
-        status = fake_graph_forbids();
+        status = fake_graph_forbids(NULL);
     if (status == 0)
         status = make(memory, bytes, true);
     fake_unlock();
@@ -151,7 +151,7 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
     fake_lock();
     status = fake_call("cudaMallocHost");
     if (status == 0)
-        status = fake_graph_forbids();
+        status = fake_graph_forbids(NULL);
     if (status == 0)
         status = make(memory, bytes, false);
     fake_unlock();
@@ -166,7 +166,7 @@ static cudaError_t give_back(void *memory, bool is_device, const char *name)
     fake_lock();
     status = fake_call(name);
     if (status == 0)
-        status = fake_graph_forbids();
+        status = fake_graph_forbids(NULL);
     fake_run_all();
     (void)drop(memory, is_device);
     fake_unlock();

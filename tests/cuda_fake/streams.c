@@ -374,7 +374,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     fake_lock();
     status = fake_call("cudaStreamSynchronize");
     if (status == 0)
-        status = fake_graph_forbids();
+        status = fake_graph_forbids(stream);
     if (status == 0) {
         run_until(stream);
         status = fake_calls_broken(); /* by one of these kernels */
@@ -457,7 +457,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     fake_lock();
     status = fake_call("cudaEventQuery");
     if (status == 0)
-        status = fake_graph_forbids();
+        status = fake_graph_forbids(NULL);
     if (status == 0 && event->happened < event->recorded) {
         uint64_t count = draw() % RUN_MAX;
         fake_memory_open();
@@ -479,7 +479,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     fake_lock();
     status = fake_call("cudaEventSynchronize");
     if (status == 0)
-        status = fake_graph_forbids();
+        status = fake_graph_forbids(NULL);
     wanted = event->recorded;
     fake_memory_open();
     while (status == 0 && event->happened < wanted)

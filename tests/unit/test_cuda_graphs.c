@@ -5,6 +5,7 @@
  * bits are those of single launches, and what happens where a graph cannot be made.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,8 @@
 
 /* Those of the end of CHECK and UPDATE: two queues, the faults, which are a copy and a wait. */
 #define CALLS_OF_FINISH 4
+
+static const struct communication alone; /* this rank */
 
 static void set_graphs(const char *value)
 {
@@ -154,7 +157,6 @@ static void test_cuda_graphs__the_bits_are_those_of_single_launches(void **state
 
 static void test_cuda_graphs__a_new_world_captures_again(void **state)
 {
-    static const struct communication alone;
     struct step step;
     long before;
 
@@ -205,6 +207,51 @@ static void test_cuda_graphs__moved_working_memory_makes_graphs_stale(void **sta
     assert_int_equal(fake_cuda_graph_launches() - before, 0);
     (void)run_update(&step, 5);
     assert_int_equal(fake_cuda_graph_launches() - before, 3);
+    close_step(&step);
+}
+
+/* ---- other threads --------------------------------------------------------------------------- */
+
+struct saver {
+    struct step *step;
+    atomic_bool ends;
+    long reads;
+};
+
+/* A thread that saves reads parameters while the next micro-batches run. */
+static void *save(void *context)
+{
+    struct saver *saver = context;
+    struct backend *backend = saver->step->backend;
+    void *memory = saver->step->state.bases.segment[MEMORY_PARAMETERS];
+
+    while (!atomic_load(&saver->ends)) {
+        void *host = backend_map(backend, memory, 64, BACKEND_READ);
+        backend_unmap(backend, memory, 64, BACKEND_READ, host);
+        saver->reads++;
+    }
+    return NULL;
+}
+
+/* The fake ends the process if another thread's copy or wait falls into a capture. */
+static void test_cuda_graphs__another_thread_reads_while_graphs_are_captured(void **state)
+{
+    struct step step;
+    struct saver saver = {.step = &step};
+    pthread_t thread;
+
+    (void)state;
+    open_step(&step, 6);
+    assert_int_equal(pthread_create(&thread, NULL, save, &saver), 0);
+    for (int64_t update = 1; update <= 10; update++) {
+        run_section(&step, PROGRAM_SECTION_MICRO_BATCH, update);
+        if (update % 2 == 0) /* captured again in the next but one */
+            assert_int_equal(executor_bind(step.executor, &alone, NULL), 0);
+    }
+    atomic_store(&saver.ends, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(saver.reads > 0);
+    assert_int_equal(executor_bind(step.executor, NULL, NULL), 0);
     close_step(&step);
 }
 
@@ -263,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_cuda_graphs__the_bits_are_those_of_single_launches),
         cmocka_unit_test(test_cuda_graphs__a_new_world_captures_again),
         cmocka_unit_test(test_cuda_graphs__moved_working_memory_makes_graphs_stale),
+        cmocka_unit_test(test_cuda_graphs__another_thread_reads_while_graphs_are_captured),
         cmocka_unit_test(test_cuda_graphs__a_replay_finds_ids_out_of_range),
         cmocka_unit_test(test_cuda_graphs__what_cannot_be_captured_runs_anyway),
     };
