@@ -59,7 +59,7 @@ build/device/bench_gpu: $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
 # libcudart. Of the variant's sanitizers it has the address and undefined ones.
 CUDA_FAKE_OUT     := build/cuda_fake/$(VARIANT)
 CUDA_FAKE_SOURCES := $(wildcard cuda/*.c tests/cuda_fake/*.c) libfleet/base/random.c \
-    libfleet/program/ops/operand.c $(addprefix tests/cuda_emulator/,emulator.c memory.c)
+    libfleet/program/ops/operand.c $(addprefix tests/cuda_emulator/,emulator.c memory.c tensor.c)
 CUDA_FAKE_OBJECTS := $(CUDA_KERNELS:%.cu=$(CUDA_FAKE_OUT)/%.cu.o) \
     $(CUDA_FAKE_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o)
 CUDA_FAKE_FLAGS   := -O2 -g -fPIC -DEMULATOR_FAKE -DFLEET_VERSION='"$(VERSION)"' \
@@ -100,9 +100,10 @@ EMULATOR_FLAGS_asan := -fsanitize=address,undefined -fno-sanitize-recover=all \
 EMULATOR_ARCHIVES_race := build/release
 EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
-EMULATOR_RUNTIME := $(addprefix tests/cuda_emulator/,emulator.c memory.c backend_emulated.c) \
+EMULATOR_RUNTIME := $(addprefix tests/cuda_emulator/,emulator.c memory.c tensor.c backend_emulated.c) \
     $(wildcard cuda/operators*.c)
-EMULATOR_TESTS := test_emulator test_kernels test_gradients
+EMULATOR_NUMERICS := test_kernels test_gradients test_attention
+EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 
 # emulator_rules VARIANT
 define emulator_rules
@@ -129,7 +130,7 @@ EMULATOR_NEEDS_$(1) := build/emulator/$(1)/libkernels.a \
 build/emulator/$(1)/test_emulator: build/emulator/$(1)/tests/cuda_emulator/test_emulator.o \
     build/emulator/$(1)/tests/cuda_emulator/planted.cu.o $$(EMULATOR_NEEDS_$(1))
 	@echo "  ld $$@"; $$(EMULATOR_LINK_$(1))
-build/emulator/$(1)/test_kernels build/emulator/$(1)/test_gradients: build/emulator/$(1)/test_%: \
+$(addprefix build/emulator/$(1)/,$(EMULATOR_NUMERICS)): build/emulator/$(1)/test_%: \
     build/emulator/$(1)/tests/numerics/test_%.o $$(EMULATOR_NEEDS_$(1))
 	@echo "  ld $$@"; $$(EMULATOR_LINK_$(1))
 emulator-$(1): $$(addprefix build/emulator/$(1)/,$$(EMULATOR_TESTS))
@@ -137,7 +138,7 @@ endef
 $(eval $(call emulator_rules,race))
 $(eval $(call emulator_rules,asan))
 
-EMULATOR_PROGRAMS = $(addprefix build/emulator/$(1)/,test_emulator test_kernels test_gradients)
+EMULATOR_PROGRAMS = $(addprefix build/emulator/$(1)/,$(EMULATOR_TESTS))
 check-cuda-emulator: ## the CUDA kernels on the processor: races, then sanitizers
 check-cuda-emulator: check-cuda-race check-cuda-asan
 check-cuda-race: emulator-race

@@ -3,8 +3,8 @@
 /*
  * softmax(q·kᵀ/√D, masked)·v of packed q, k, v, tile by tile (Dao et al., 2205.14135; Dao,
  * 2307.08691), for any number of query heads a key head. Tiles are 64 or 128 columns wide: heads of
- * other sizes fill a part, with zeros beyond. It runs where cuDNN's does not: FMA in fp32, no
- * tensor cores.
+ * other sizes fill a part, with zeros beyond. FMA in fp32, no tensor cores: it runs where
+ * attention_tensor_fits() is false.
  *
  * Floor: forward 4·T²·D FLOP a head (half of it if causal), backward 14·T²·D: scores and their
  * gradients are made twice, once for the keys' sums and once for the queries'.
@@ -16,6 +16,7 @@
  * A thread has rows 4·(thread / 16) … +3 and columns thread % 16, +16, … of every tile. The sixteen
  * threads of a row are half a warp. Tiles lie in dynamic shared memory, rows padded by one.
  */
+#include "cuda/kernels/attention_tensor.cuh"
 #include "cuda/kernels/device.cuh"
 
 #define TILE    64
@@ -392,6 +393,8 @@ cudaError_t fleet_cuda_attention(cudaStream_t stream, const struct fleet_cuda_at
         return cudaErrorInvalidValue;
     if (a->batch == 0 || a->context == 0)
         return cudaSuccess;
+    if (attention_tensor_fits(a, false))
+        return attention_tensor(stream, a);
     return run(stream, a, a->heads, tile_bytes(a, 3, 1),
                a->head_dim <= 64 ? attention_kernel<64> : attention_kernel<128>);
 }
@@ -410,6 +413,8 @@ cudaError_t fleet_cuda_attention_grad(cudaStream_t stream, const struct fleet_cu
         return cudaErrorInvalidValue;
     if (rows == 0)
         return cudaSuccess;
+    if (attention_tensor_fits(a, true))
+        return attention_tensor_grad(stream, a);
     status = CUDA_LAUNCH(dots_kernel, dim3(blocks_for(rows, THREADS / WARP)), dim3(THREADS), 0,
                          stream, *a);
     if (status == cudaSuccess)

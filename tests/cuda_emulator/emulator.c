@@ -49,6 +49,7 @@ struct copy {
     void *to;
     const void *from;
     size_t bytes;
+    bool exists; /* else zeros */
     int group;
 };
 
@@ -62,6 +63,8 @@ struct thread {
     enum emulator_warp_function function;
     unsigned mask;
     uint64_t value, *out;
+    emulator_operation operation; /* of EMULATOR_TOGETHER */
+    void *part;
     int copy_count, group; /* the group that is filled */
     void *fake_stack;      /* the address sanitizer's */
     struct copy copies[COPIES_MAX];
@@ -381,7 +384,7 @@ void emulator_barrier(int id, int count, const char *file, int line)
 static bool is_with(const struct thread *t, const struct thread *self)
 {
     return t->state == THREAD_IN_WARP && t->function == self->function && t->mask == self->mask &&
-           t->line == self->line && is_same(t->file, self->file);
+           t->operation == self->operation && t->line == self->line && is_same(t->file, self->file);
 }
 
 /* All lanes of the mask are here: hand out the values. */
@@ -389,7 +392,12 @@ static void finish_warp(int first, int lanes, unsigned mask)
 {
     uint64_t values[WARP] = {0};
     bool in[WARPS_MAX] = {0};
+    void *parts[WARP];
 
+    for (int i = 0; i < WARP; i++)
+        parts[i] = threads[first + i].part;
+    if (threads[first].function == EMULATOR_TOGETHER && mask == ~0u)
+        threads[first].operation(parts);
     for (int i = 0; i < WARP; i++)
         if (mask >> i & 1)
             values[i] = threads[first + i].value;
@@ -406,14 +414,36 @@ static void finish_warp(int first, int lanes, unsigned mask)
         }
 }
 
+/* Waits for the other lanes of the mask at the same function and place. */
+static void meet(struct thread *self, int lanes, const char *file, int line)
+{
+    int first = running.thread / WARP * WARP;
+    bool all = true;
+
+    self->state = THREAD_IN_WARP;
+    self->file = file;
+    self->line = line;
+    for (int i = 0; i < lanes; i++)
+        if (self->mask >> i & 1 && !is_with(&threads[first + i], self))
+            all = false;
+    if (all)
+        finish_warp(first, lanes, self->mask);
+    leave(false);
+}
+
+static int lanes_of_warp(void)
+{
+    int first = running.thread / WARP * WARP;
+
+    return thread_count - first < WARP ? thread_count - first : WARP;
+}
+
 void emulator_warp(enum emulator_warp_function function, unsigned mask, uint64_t value,
                    uint64_t out[32], const char *file, int line)
 {
     struct thread *self = &threads[running.thread];
-    int first = running.thread / WARP * WARP;
-    int lanes = thread_count - first < WARP ? thread_count - first : WARP;
+    int lanes = lanes_of_warp();
     unsigned present = lanes == WARP ? ~0u : (1u << lanes) - 1;
-    bool all = true;
 
     if (mask == ~0u) /* threads that the block does not have count as absent lanes */
         mask = present;
@@ -422,19 +452,29 @@ void emulator_warp(enum emulator_warp_function function, unsigned mask, uint64_t
                       mask & ~present ? "names lanes that the block has not" : "does not name it");
         return;
     }
-    self->state = THREAD_IN_WARP;
     self->function = function;
     self->mask = mask;
     self->value = value;
     self->out = out;
-    self->file = file;
-    self->line = line;
-    for (int i = 0; i < lanes; i++)
-        if (mask >> i & 1 && !is_with(&threads[first + i], self))
-            all = false;
-    if (all)
-        finish_warp(first, lanes, mask);
-    leave(false);
+    self->operation = NULL;
+    meet(self, lanes, file, line);
+}
+
+void emulator_together(emulator_operation operation, void *part, const char *file, int line)
+{
+    struct thread *self = &threads[running.thread];
+
+    if (lanes_of_warp() != WARP) {
+        emulator_fail("%s:%d: a warp of %d threads; this function needs 32", file, line,
+                      lanes_of_warp());
+        return;
+    }
+    self->function = EMULATOR_TOGETHER;
+    self->mask = ~0u;
+    self->out = NULL;
+    self->operation = operation;
+    self->part = part;
+    meet(self, WARP, file, line);
 }
 
 /* ---- asynchronous copies --------------------------------------------------------------------- */
@@ -444,21 +484,31 @@ static void finish_copy(struct thread *t, int i)
     struct copy c = t->copies[i];
 
     t->copies[i] = t->copies[--t->copy_count];
+    memory_landed(c.to, c.bytes, __builtin_return_address(0));
+    if (!c.exists) {
+        memset(c.to, 0, c.bytes);
+        return;
+    }
     memory_access(c.from, c.bytes, ACCESS_READ, __builtin_return_address(0));
-    memory_access(c.to, c.bytes, ACCESS_WRITE, __builtin_return_address(0));
     memcpy(c.to, c.from, c.bytes);
 }
 
-void emulator_copy_start(void *shared, const void *global, size_t bytes)
+void emulator_copy_start(void *shared, const void *global, size_t bytes, bool exists)
 {
     struct thread *t = &threads[running.thread];
 
     if ((bytes != 4 && bytes != 8 && bytes != 16) || (uintptr_t)shared % bytes != 0 ||
-        (uintptr_t)global % bytes != 0)
-        emulator_fail("asynchronous copy of %zu bytes: must be 4, 8 or 16, aligned to them", bytes);
+        (uintptr_t)global % bytes != 0 || !memory_is_shared(shared))
+        emulator_fail("asynchronous copy of %zu bytes: must be 4, 8 or 16, aligned to them, to "
+                      "shared memory",
+                      bytes);
     if (t->copy_count == COPIES_MAX)
         emulator_fail("more than %d asynchronous copies of a thread", COPIES_MAX);
-    t->copies[t->copy_count++] = (struct copy){shared, global, bytes, t->group};
+    emulator_maybe_yield(64);
+    if (exists)
+        memory_access(global, bytes, ACCESS_READ, __builtin_return_address(0));
+    memory_in_flight(shared, bytes, __builtin_return_address(0));
+    t->copies[t->copy_count++] = (struct copy){shared, global, bytes, exists, t->group};
 }
 
 void emulator_copies_commit(void)

@@ -95,6 +95,7 @@ enum emulator_warp_function {
     EMULATOR_SHUFFLE,
     EMULATOR_VOTE,
     EMULATOR_REDUCE,
+    EMULATOR_TOGETHER,
 };
 void emulator_warp(enum emulator_warp_function function, unsigned mask, uint64_t value,
                    uint64_t out[32], const char *file, int line);
@@ -102,8 +103,21 @@ void emulator_warp(enum emulator_warp_function function, unsigned mask, uint64_t
 /* Before an atomic function: checks the access, and may let others go first. */
 void emulator_atomic(const void *address, size_t bytes);
 
-/* Copies that end late: started here, done at the latest by emulator_copies_wait(). */
-void emulator_copy_start(void *shared, const void *global, size_t bytes);
+/*
+ * What all 32 lanes of a warp do as one: each brings a pointer to its part, and the last one that
+ * comes calls `operation` with all parts, by lane; it may change them.
+ */
+typedef void (*emulator_operation)(void *lanes[32]);
+void emulator_together(emulator_operation operation, void *part, const char *file, int line);
+
+/* Tensor cores: d += a·b, and four matrices from shared memory (cuda/kernels/tensor_core.cuh). */
+void emulator_mma(float d[4], const unsigned a[4], unsigned b0, unsigned b1, bool is_bf16,
+                  const char *file, int line);
+void emulator_ldmatrix(unsigned r[4], const void *row, bool turned, const char *file, int line);
+
+/* Copies that end late: started here, made by emulator_copies_wait(). Until then `shared` holds
+ * NaNs, and each access to it fails. If not `exists`: zeros, and `global` is not read. */
+void emulator_copy_start(void *shared, const void *global, size_t bytes, bool exists);
 void emulator_copies_commit(void);
 void emulator_copies_wait(int but_for); /* groups that may still be under way */
 

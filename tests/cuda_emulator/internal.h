@@ -51,6 +51,13 @@ enum access {
  * behind it. */
 void memory_access(const void *address, size_t bytes, enum access access, const void *pc);
 
+/* From now on until memory_landed() an asynchronous copy fills these bytes of shared memory: it is
+ * a write at both ends of that time, and each access between them fails the launch. */
+void memory_in_flight(void *address, size_t bytes, const void *pc);
+void memory_landed(void *address, size_t bytes, const void *pc);
+
+bool memory_is_shared(const void *address);
+
 /* Shared memory of a new block: nothing in it is written. */
 void memory_new_block(size_t dynamic_bytes);
 void *memory_shared(const void *site, size_t bytes, const char *name);

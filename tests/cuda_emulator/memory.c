@@ -37,6 +37,7 @@
 #define SITES_MAX   64
 #define PRESENT     UINT64_C(1) /* a writer: allocated, unwritten */
 #define HOST        UINT64_C(2) /* a writer: the host, before any launch */
+#define IN_FLIGHT   UINT64_C(3) /* a writer: an asynchronous copy that nobody has waited for */
 #define CLOCK_MAX   ((1u << 17) - 1)
 #define BLOCK_MAX   ((1u << 20) - 1)
 
@@ -216,7 +217,7 @@ static bool is_ordered(uint64_t earlier, bool atomic)
 {
     int thread = (int)(earlier >> 18 & 0x3ff);
 
-    if (earlier <= HOST || earlier >> 48 != (running.launch & 0xffff))
+    if (earlier <= IN_FLIGHT || earlier >> 48 != (running.launch & 0xffff))
         return true;
     if (atomic && earlier & 1)
         return true;
@@ -297,6 +298,12 @@ static bool check_byte(size_t at, enum access access, uint64_t stamp, const void
                       at < SHARED_AREA ? "shared" : "device", place_of(pc));
         return false;
     }
+    if (s->writer == IN_FLIGHT) {
+        emulator_fail("%s at %s of shared memory that an asynchronous copy fills: its thread has "
+                      "not waited for it",
+                      access_names[access], place_of(pc));
+        return false;
+    }
     if (!is_ordered(s->writer, atomic)) {
         fail_race(arena + at, s->writer, "write", access, pc);
         return false;
@@ -330,6 +337,24 @@ void memory_access(const void *address, size_t bytes, enum access access, const 
     for (size_t i = 0; i < bytes; i++)
         if (!check_byte(at + i, access, stamp, pc))
             return;
+}
+
+void memory_in_flight(void *address, size_t bytes, const void *pc)
+{
+    memory_access(address, bytes, ACCESS_WRITE, pc);
+    mark(address, bytes, IN_FLIGHT);
+    memset(address, 0xff, bytes); /* NaNs, for the builds that do not see accesses */
+}
+
+void memory_landed(void *address, size_t bytes, const void *pc)
+{
+    mark(address, bytes, PRESENT);
+    memory_access(address, bytes, ACCESS_WRITE, pc);
+}
+
+bool memory_is_shared(const void *address)
+{
+    return (size_t)((const char *)address - arena) < SHARED_AREA;
 }
 
 void emulator_atomic(const void *address, size_t bytes)

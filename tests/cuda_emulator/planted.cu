@@ -9,6 +9,7 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "cuda/kernels/device.cuh"
+#include "cuda/kernels/tensor_core.cuh"
 #include "tests/cuda_emulator/planted.h"
 
 #define THREADS 64
@@ -179,6 +180,111 @@ __global__ void blocks(const float *x, float *y, int wrong)
         y[wrong && threadIdx.x == 0 ? 0 : i] = x[i];
 }
 
+/* Sums of four tiles of 16; each is copied while the one before it is summed. Bug 15: it waits for
+ * the tile before. */
+__global__ void pipeline(const float *x, float *y, int wrong)
+{
+    CUDA_SHARED(float4, tile, [2][4]);
+    int i = (int)threadIdx.x;
+    float sum = 0;
+
+    if (i < 4)
+        CUDA_COPY_16(&tile[0][i], x + 4 * i, true);
+    CUDA_COPY_COMMIT();
+    for (int round = 0; round < 4; round++) {
+        if (i < 4 && round < 3)
+            CUDA_COPY_16(&tile[(round + 1) % 2][i], x + 16 * (round + 1) + 4 * i, true);
+        CUDA_COPY_COMMIT();
+        if (wrong)
+            CUDA_COPY_WAIT(2);
+        else
+            CUDA_COPY_WAIT(1);
+        __syncthreads();
+        sum += reinterpret_cast<const float *>(tile[round % 2])[i % 16];
+        __syncthreads();
+    }
+    y[i] = sum;
+}
+
+/* The same with one barrier a round. Bug 16: it stands behind the start of the next copy, which so
+ * overwrites what others still read. */
+__global__ void reuse(const float *x, float *y, int wrong)
+{
+    CUDA_SHARED(float4, tile, [2][4]);
+    int i = (int)threadIdx.x;
+    float sum = 0;
+
+    if (i < 4)
+        CUDA_COPY_16(&tile[0][i], x + 4 * i, true);
+    CUDA_COPY_COMMIT();
+    for (int round = 0; round < 4; round++) {
+        CUDA_COPY_WAIT(0);
+        if (!wrong)
+            __syncthreads();
+        if (i < 4 && round < 3)
+            CUDA_COPY_16(&tile[(round + 1) % 2][i], x + 16 * (round + 1) + 4 * i, true);
+        CUDA_COPY_COMMIT();
+        if (wrong)
+            __syncthreads();
+        sum += reinterpret_cast<const float *>(tile[round % 2])[i % 16];
+    }
+    y[i] = sum;
+}
+
+/* Rows 8 … 15 of a·b on tensor cores: a's rows are 16 numbers of x, b moves columns by one. Bug 17:
+ * the lane's row of a's lower half is that of the upper one. */
+__global__ void fragment(const float *x, float *y, int wrong)
+{
+    CUDA_SHARED(unsigned short, a, [16 * 64]);
+    CUDA_SHARED(unsigned short, b, [16 * 64]);
+    int lane = (int)threadIdx.x % WARP;
+    unsigned left[4], right[4];
+    float d[4] = {0, 0, 0, 0};
+
+    for (int i = (int)threadIdx.x; i < 16 * 16; i += THREADS) {
+        int row = i / 16, column = i % 16, at = piece_at<64>(row, column / 8) + column % 8;
+        a[at] = narrow(x[(5 * row + column) % 64], PROGRAM_BF16);
+        b[at] = narrow(row == column + 1 ? 1.0f : 0.0f, PROGRAM_BF16);
+    }
+    __syncthreads();
+    if (wrong)
+        CUDA_LDMATRIX(left, a + piece_at<64>(lane % 8, lane / 16));
+    else
+        fragment_a<64>(left, a, lane_offset<64>(), 0, 0);
+    fragments_b<64>(right, b, lane_offset<64>(), 0, 0);
+    mma<true>(d, left, right[0], right[1]);
+    if (threadIdx.x < WARP)
+        for (int e = 0; e < 2; e++)
+            y[lane / 4 * 8 + 2 * (lane % 4) + e] = d[2 + e];
+}
+
+/* Bug 18: half of a warp calls a function of the whole one. */
+__global__ void half_fragment(const float *x, float *y, int wrong)
+{
+    CUDA_SHARED(float, tile, [THREADS]);
+    int i = (int)threadIdx.x;
+    unsigned r[4] = {0, 0, 0, 0};
+
+    tile[i] = x[i];
+    __syncthreads();
+    if (!wrong || i % WARP < 16)
+        CUDA_LDMATRIX(r, tile + i % 16 * 4);
+    y[i] = __uint_as_float(r[0]);
+}
+
+/* Bug 19: rows of a matrix that do not begin at a multiple of 16 bytes. */
+__global__ void misaligned(const float *x, float *y, int wrong)
+{
+    CUDA_SHARED(float, tile, [THREADS]);
+    int i = (int)threadIdx.x;
+    unsigned r[4];
+
+    tile[i] = x[i];
+    __syncthreads();
+    CUDA_LDMATRIX(r, tile + i % 8 * 4 + (wrong ? 1 : 0));
+    y[i] = __uint_as_float(r[0]);
+}
+
 #define PLANTED(kernel, grid) CUDA_LAUNCH(kernel, dim3(grid), dim3(THREADS), 0, stream, x, y, wrong)
 
 cudaError_t planted_run(enum planted bug, const float *x, float *y, int *total, bool is_wrong)
@@ -215,6 +321,16 @@ cudaError_t planted_run(enum planted bug, const float *x, float *y, int *total, 
         return PLANTED(late_copy, 1);
     case PLANTED_BLOCKS:
         return PLANTED(blocks, 2);
+    case PLANTED_PIPELINE:
+        return PLANTED(pipeline, 1);
+    case PLANTED_REUSE:
+        return PLANTED(reuse, 1);
+    case PLANTED_FRAGMENT:
+        return PLANTED(fragment, 1);
+    case PLANTED_HALF_FRAGMENT:
+        return PLANTED(half_fragment, 1);
+    case PLANTED_MISALIGNED:
+        return PLANTED(misaligned, 1);
     case PLANTED_BUGS:
         break;
     }

@@ -33,8 +33,13 @@ static const struct {
     [PLANTED_COUNT] = {"no atomic function", "race on device memory"},
     [PLANTED_NAMED] = {"another named barrier", "divergent"},
     [PLANTED_SWAPPED_SCALE] = {"swapped scale", NULL},
-    [PLANTED_LATE_COPY] = {"no wait for asynchronous copies", "unwritten shared memory"},
+    [PLANTED_LATE_COPY] = {"no wait for asynchronous copies", "an asynchronous copy fills"},
     [PLANTED_BLOCKS] = {"two blocks write an element", "race on device memory"},
+    [PLANTED_PIPELINE] = {"wait for the copy before the last", "an asynchronous copy fills"},
+    [PLANTED_REUSE] = {"copy into a buffer that others read", "shared memory"},
+    [PLANTED_FRAGMENT] = {"wrong row of a fragment", NULL},
+    [PLANTED_HALF_FRAGMENT] = {"fragment of half a warp", "divergent"},
+    [PLANTED_MISALIGNED] = {"misaligned row of a matrix", "must be 16 bytes of shared memory"},
 };
 
 static float input[64];
@@ -66,6 +71,12 @@ static struct outcome run(enum planted bug, bool is_wrong, uint64_t seed)
     return r;
 }
 
+/* Row 8 + i / 8, column i % 8 of the product of the kernel `fragment`. */
+static float fragment_of(int i)
+{
+    return input[(5 * (8 + i / 8) + i % 8 + 1) % 64];
+}
+
 static void test_emulator__right_kernels_pass(void **state)
 {
     (void)state;
@@ -89,11 +100,21 @@ static void test_emulator__right_kernels_compute(void **state)
         struct outcome shuffle = run(PLANTED_HALF_SHUFFLE, false, seed);
         struct outcome scale = run(PLANTED_SWAPPED_SCALE, false, seed);
         struct outcome named = run(PLANTED_NAMED, false, seed);
+        struct outcome pipeline = run(PLANTED_PIPELINE, false, seed);
+        struct outcome reuse = run(PLANTED_REUSE, false, seed);
+        struct outcome fragment = run(PLANTED_FRAGMENT, false, seed);
         for (int i = 0; i < 64; i++) {
             assert_true(reverse.y[i] == input[63 - i]);
             assert_true(shuffle.y[i] == input[i] + input[i ^ 8]);
             assert_true(fabsf(scale.y[i] - input[i]) <= 0.125f * input[i]);
             assert_true(i >= 32 || named.y[i] == input[(i + 1) % 32]);
+        }
+        for (int i = 0; i < 64; i++) {
+            float four =
+                input[i % 16] + input[i % 16 + 16] + input[i % 16 + 32] + input[i % 16 + 48];
+            assert_true(pipeline.y[i] == four);
+            assert_true(reuse.y[i] == four);
+            assert_true(fragment.y[i] == fragment_of(i));
         }
         assert_true(run(PLANTED_TREE, false, seed).y[0] == sum);
         assert_int_equal(run(PLANTED_COUNT, false, seed).total, 128);
@@ -130,6 +151,33 @@ static void test_emulator__a_swapped_scale_gives_other_numbers(void **state)
     assert_int_equal(wrong, 64);
 }
 
+static void test_emulator__a_wrong_row_of_a_fragment_gives_other_numbers(void **state)
+{
+    struct outcome r = run(PLANTED_FRAGMENT, true, 1);
+    int wrong = 0;
+
+    (void)state;
+    assert_int_equal(r.status, cudaSuccess);
+    for (int i = 0; i < 64; i++)
+        wrong += r.y[i] != fragment_of(i);
+    assert_true(wrong > 32);
+}
+
+/* What the asan build, which sees no accesses, would find by the result: a tile that has not come
+ * is NaN. */
+static void test_emulator__memory_that_a_copy_fills_is_nan(void **state)
+{
+    (void)state;
+    if (emulator_sees_accesses()) /* it ends the launch */
+        skip();
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct outcome r = run(PLANTED_PIPELINE, true, seed);
+        assert_int_equal(r.status, cudaSuccess);
+        for (int i = 0; i < 64; i++)
+            assert_true(isnan(r.y[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +185,8 @@ int main(void)
         cmocka_unit_test(test_emulator__right_kernels_compute),
         cmocka_unit_test(test_emulator__planted_bugs_are_found),
         cmocka_unit_test(test_emulator__a_swapped_scale_gives_other_numbers),
+        cmocka_unit_test(test_emulator__a_wrong_row_of_a_fragment_gives_other_numbers),
+        cmocka_unit_test(test_emulator__memory_that_a_copy_fills_is_nan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 #include "cuda_runtime.h"
 
 #define __pipeline_memcpy_async(to, from, bytes) \
-    emulator_copy_start(to, const_cast<void *>(static_cast<const void *>(from)), bytes)
+    emulator_copy_start(to, const_cast<void *>(static_cast<const void *>(from)), bytes, true)
 #define __pipeline_commit()            emulator_copies_commit()
 #define __pipeline_wait_prior(but_for) emulator_copies_wait(but_for)
 

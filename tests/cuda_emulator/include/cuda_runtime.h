@@ -15,6 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include "tests/cuda_emulator/emulator.h"
+#include "tests/cuda_emulator/include/emulator_tensor.h"
 
 #define __global__ __attribute__((noinline))
 #define __device__
@@ -119,7 +120,7 @@ static cudaError_t emulator_launch(const char *name, void (*kernel)(P...), dim3 
 
 #define EMULATOR_ALL_LANES 0xffffffffu
 
-#define __syncwarp(...) emulator_syncwarp(__FILE__, __LINE__, ##__VA_ARGS__)
+#define __syncwarp(...) emulator_syncwarp(__FILE__, __LINE__ __VA_OPT__(, ) __VA_ARGS__)
 static inline void emulator_syncwarp(const char *file, int line, unsigned mask = EMULATOR_ALL_LANES)
 {
     emulator_warp(EMULATOR_SYNCWARP, mask, 0, nullptr, file, line);
