@@ -153,7 +153,7 @@ check-cuda-asan: # a make of its own: the archives are of another variant
 build/device/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"; $(CC) $(CFLAGS) -DRIG_DEVICE -MMD -MP -c -o $@ $<
-GPU_TESTS := $(addprefix build/device/,test_kernels test_gradients)
+GPU_TESTS := $(addprefix build/device/,test_kernels test_gradients test_attention)
 $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
     build/device/tests/gpu/backend_device.o $(addprefix build/release/,libruntime.a libfakes.a \
     libagent.a libfleet.a)

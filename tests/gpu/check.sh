@@ -81,7 +81,7 @@ if wanted device && [ $fake = 0 ]; then
 fi
 
 # ---- operators, against the CPU's ----------------------------------------------------------------
-for test in kernels gradients; do
+for test in kernels gradients attention; do
     if wanted numerics; then
         rm -f "$logs/$test.digests"
         part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \
@@ -90,6 +90,7 @@ for test in kernels gradients; do
 done
 
 # ---- the emulator against the device -------------------------------------------------------------
+# Without attention on tensor cores: their sums have other bits on the emulator.
 for test in kernels gradients; do
     if wanted digests && [ -e "$logs/$test.digests" ]; then
         part "$test-digests" 30 tests/gpu/compare.sh "$package/emulator/$test.txt" \
@@ -137,7 +138,7 @@ fi
 if wanted sanitizer && [ $fake = 0 ]; then
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck; do
-            for test in kernels gradients; do
+            for test in kernels gradients attention; do
                 part "$tool-$test" 60 "${run[@]}" FLEET_TEST_VARIANT=race compute-sanitizer \
                     --tool $tool --error-exitcode 9 --print-limit 20 "$package/tests/test_$test"
             done

@@ -18,8 +18,8 @@ rm -rf "$folder"
 mkdir -p "$folder"/{bin,tests,lib,emulator}
 cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libfleet_cuda.so} \
     "$folder/bin/"
-cp build/device/{test_kernels,test_gradients} build/release/tests/integration/test_cuda \
-    "$folder/tests/"
+cp build/device/{test_kernels,test_gradients,test_attention} \
+    build/release/tests/integration/test_cuda "$folder/tests/"
 cp build/device/bench_gpu "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*
 
