@@ -285,10 +285,11 @@ static void append_traffic(struct fleet_strbuf *out, const struct plan_traffic *
     for (size_t i = 0; i < traffic->count; i++) {
         const struct plan_transfer *t = &traffic->items[i];
 
-        fleet_strbuf_appendf(out, "  %-18s %-12s", title, t->kind);
+        fleet_strbuf_appendf(out, "  %-18s %-12s", title, transfer_kind_text(t));
         append_amount(out, t->bytes);
-        fleet_strbuf_appendf(out, "   %s, over %s (%d ranks), %s; by the %s\n", t->what, t->over,
-                             t->ranks, t->when, t->from_program ? "program" : "formula");
+        fleet_strbuf_appendf(out, "   %s, over %s (%d ranks), %s; by the %s\n",
+                             transfer_what_text(t), transfer_over_text(t), t->ranks,
+                             transfer_when_text(t), t->from_program ? "program" : "formula");
         title = "";
     }
     if (traffic->count == 0)

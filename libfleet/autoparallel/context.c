@@ -31,13 +31,6 @@ enum {
     IN_GRAPH = IN_SEMI | IN_AUTO,
 };
 
-static const char *const modes[CONTEXT_MODES + 1] = {
-    [CONTEXT_STAND_ALONE] = "stand_alone",
-    [CONTEXT_DATA_PARALLEL] = "data_parallel",
-    [CONTEXT_HYBRID_PARALLEL] = "hybrid_parallel",
-    [CONTEXT_SEMI_AUTO_PARALLEL] = "semi_auto_parallel",
-    [CONTEXT_AUTO_PARALLEL] = "auto_parallel",
-};
 static const char *const searches[] = {"recursive_programming", "dynamic_programming",
                                        "sharding_propagation", NULL};
 static const char *const datasets[] = {"data_parallel", "full_batch", NULL};
@@ -126,7 +119,7 @@ static bool check_stages(struct check *c, const cJSON *item)
 
 static bool check_mode(struct check *c, const cJSON *item)
 {
-    return check_word(c, item, modes);
+    return check_word(c, item, context_mode_words);
 }
 
 static bool check_search(struct check *c, const cJSON *item)
@@ -248,7 +241,6 @@ static bool check_pipeline(struct check *c, const cJSON *item)
 /* One kind of collective: {"mode": …, "config": …}. */
 static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
 {
-    static const char *const with_index[] = {"auto", "size", "index", NULL};
     static const char *const without[] = {"auto", "size", NULL};
     const cJSON *mode = cJSON_GetObjectItemCaseSensitive(item, "mode");
     const cJSON *config = cJSON_GetObjectItemCaseSensitive(item, "config");
@@ -258,7 +250,7 @@ static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
     if (!good || !require(c, item, "mode") || !require(c, item, "config"))
         return false;
     length = fleet_value_path_enter(&c->path, "mode");
-    good = check_word(c, mode, may_index ? with_index : without);
+    good = check_word(c, mode, may_index ? context_fusion_words : without);
     fleet_value_path_leave(&c->path, length);
     if (!good)
         return false;
@@ -461,7 +453,8 @@ static void warn_of_idle(const cJSON *json, const char *path, struct fleet_error
         if (!key || (key->modes & 1U << mode))
             continue;
         fleet_strbuf_appendf(&full, "%s%s%s", path, *path ? "." : "", item->string);
-        fleet_errors_add(warnings, full.text, "has no effect with parallel_mode %s", modes[mode]);
+        fleet_errors_add(warnings, full.text, "has no effect with parallel_mode %s",
+                         context_mode_text(mode));
     }
     switches_warn(json, mode, path, warnings);
 }
@@ -480,19 +473,4 @@ int context_check(const cJSON *json, const char *path, struct fleet_errors *erro
     }
     fleet_strbuf_release(&c.path);
     return errors->count > before ? -EINVAL : 0;
-}
-
-enum context_mode context_mode(const cJSON *context)
-{
-    const char *word = cJSON_GetStringValue(fleet_json_at(context, "parallel_mode"));
-    int mode = CONTEXT_STAND_ALONE;
-
-    while (word && mode < CONTEXT_MODES && strcmp(modes[mode], word) != 0)
-        mode++;
-    return (enum context_mode)mode;
-}
-
-const char *context_mode_text(enum context_mode mode)
-{
-    return modes[mode];
 }

@@ -38,6 +38,20 @@ int context_check(const cJSON *json, const char *path, struct fleet_errors *erro
 /* The parallel mode; stand_alone if the context does not give one, or is NULL. */
 enum context_mode context_mode(const cJSON *context);
 
+/* comm_fusion.allreduce.mode: what makes a bucket of gradients. */
+enum context_fusion {
+    CONTEXT_FUSION_AUTO,  /* 64 MB */
+    CONTEXT_FUSION_SIZE,  /* config megabytes */
+    CONTEXT_FUSION_INDEX, /* config's list of parameters */
+    CONTEXT_FUSION_NONE,  /* not given, or a word that context_check() refuses */
+};
+
+enum context_fusion context_fusion(const cJSON *context);
+
+/* The words in the order of their enums; NULL at the end. */
+extern const char *const context_mode_words[CONTEXT_MODES + 1];
+extern const char *const context_fusion_words[CONTEXT_FUSION_NONE + 1];
+
 /* "stand_alone", …; NULL for CONTEXT_MODES. Static. */
 const char *context_mode_text(enum context_mode mode);
 

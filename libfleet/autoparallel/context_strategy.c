@@ -147,8 +147,7 @@ static void apply_fusion(const struct apply *a)
 {
     static const char key[] = "comm_fusion.allreduce";
     const cJSON *config = fleet_json_at(a->context, "comm_fusion.allreduce.config");
-    const char *mode =
-        cJSON_GetStringValue(fleet_json_at(a->context, "comm_fusion.allreduce.mode"));
+    enum context_fusion mode = context_fusion(a->context);
     int64_t megabytes = number_at(a->context, "comm_fusion.allreduce.config", 0);
     const cJSON *ends = fleet_json_at(a->context, "all_reduce_fusion_config");
 
@@ -158,11 +157,11 @@ static void apply_fusion(const struct apply *a)
     }
     if (ends && !divides_optimizer(a->context))
         apply_ends(a, "all_reduce_fusion_config", ends);
-    if (mode && strcmp(mode, "auto") == 0)
+    if (mode == CONTEXT_FUSION_AUTO)
         apply_size(a, key, AUTO_MEGABYTES);
-    else if (mode && strcmp(mode, "size") == 0 && megabytes > 0 && megabytes <= INT32_MAX)
+    else if (mode == CONTEXT_FUSION_SIZE && megabytes > 0 && megabytes <= INT32_MAX)
         apply_size(a, key, megabytes);
-    else if (mode && strcmp(mode, "index") == 0 && !divides_optimizer(a->context))
+    else if (mode == CONTEXT_FUSION_INDEX && !divides_optimizer(a->context))
         apply_ends(a, key, config);
 }
 

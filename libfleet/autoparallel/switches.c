@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
@@ -62,7 +61,6 @@ static void look_at_fusion(const struct look *look)
     static const char *const kinds[] = {"comm_fusion.allreduce", "comm_fusion.allgather",
                                         "comm_fusion.reducescatter"};
     bool is_open = !cJSON_IsFalse(at(look, "comm_fusion.openstate"));
-    const char *mode = cJSON_GetStringValue(at(look, "comm_fusion.allreduce.mode"));
 
     for (size_t i = 0; i < FLEET_COUNT(kinds); i++) {
         if (!at(look, kinds[i]))
@@ -72,7 +70,7 @@ static void look_at_fusion(const struct look *look)
         else if (i > 0 && look->has_data)
             warn(look, kinds[i],
                  "has no effect in data_parallel and hybrid_parallel: only allreduce is fused");
-        else if (i == 0 && divides(look) && strcmp(mode, "index") == 0)
+        else if (i == 0 && divides(look) && context_fusion(look->context) == CONTEXT_FUSION_INDEX)
             warn(look, kinds[i],
                  "has no effect: enable_parallel_optimizer ignores fusion by index");
     }

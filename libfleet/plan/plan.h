@@ -27,6 +27,7 @@
 #include "libfleet/plan/memory_plan.h"
 #include "libfleet/plan/ownership.h"
 #include "libfleet/plan/plan_parts.h"
+#include "libfleet/plan/transfer.h"
 #include "libfleet/program/program.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 #include "libfleet/strategy/select.h"
@@ -85,19 +86,6 @@ struct plan_request {
 struct plan_request plan_request_of(const struct training_config *training,
                                     const struct strategy *strategy, enum strategy_policy policy,
                                     const struct strategy_options *options, int world);
-
-/* One thing that a rank sends in one update. */
-struct plan_transfer {
-    const char *kind; /* "tree_sum", "all_reduce", "broadcast", … */
-    const char *what; /* "gradients", … */
-    const char *over; /* axis, or axes, of the group */
-    const char *when;
-    int ranks;           /* of the group */
-    double bytes;        /* sent by one rank; NaN: not known without a model */
-    double calls;        /* operations that these are; each pays latency */
-    bool in_micro_batch; /* part of every micro-batch, else once an update */
-    bool from_program;   /* else from a formula */
-};
 
 #define PLAN_TRANSFERS_MAX 16
 

@@ -38,11 +38,12 @@ static double ring(int ranks)
     return (double)(ranks - 1) / ranks;
 }
 
-static const char *replicas_name(const struct plan *plan)
+/* The axes of the replicas that have more than one rank. */
+static unsigned int replica_axes(const struct plan *plan)
 {
     if (degree(plan, TOPOLOGY_SHARDING) == 1)
-        return "data";
-    return degree(plan, TOPOLOGY_DATA) == 1 ? "sharding" : "data and sharding";
+        return OP_GROUP_DATA;
+    return degree(plan, TOPOLOGY_DATA) == 1 ? OP_GROUP_SHARDING : OP_GROUP_REPLICAS;
 }
 
 static void add_sharding(const struct plan *plan, double elements, struct plan_traffic *traffic)
@@ -54,31 +55,29 @@ static void add_sharding(const struct plan *plan, double elements, struct plan_t
     double segments = fmax(1, ceil(bytes / ((double)g->fuse_broadcast_MB * MEBI)));
     double gathers = g->stage >= 3 ? 2 * micro_batches_of_update(plan) : 1;
 
-    add(traffic, (struct plan_transfer){.kind = "reduce",
-                                        .what = "gradients, to the owner",
-                                        .over = "sharding",
-                                        .when = "once an update, as gradients are complete",
+    add(traffic, (struct plan_transfer){.kind = OP_REDUCE,
+                                        .what = TRANSFER_GRADIENTS_TO_OWNER,
+                                        .over = OP_GROUP_SHARDING,
+                                        .when = TRANSFER_AS_COMPLETE,
                                         .ranks = ranks,
                                         .calls = segments,
                                         .bytes = bytes * width * ring(ranks)});
-    add(traffic, (struct plan_transfer){.kind = "all_reduce",
-                                        .what = "owned gradients",
-                                        .over = "data",
-                                        .when = "once an update, behind the reduction",
+    add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
+                                        .what = TRANSFER_OWNED_GRADIENTS,
+                                        .over = OP_GROUP_DATA,
+                                        .when = TRANSFER_BEHIND_REDUCTION,
                                         .ranks = groups,
                                         .calls = segments,
                                         .bytes = 2 * bytes * width / ranks * ring(groups)});
-    add(traffic, (struct plan_transfer){
-                     .kind = "broadcast",
-                     .what = "parameters, from the owner",
-                     .over = "sharding",
-                     .when = g->stage >= 3 ? "before each segment, forward and backward, of every "
-                                             "micro-batch"
-                                           : "once an update, before the forward pass",
-                     .ranks = ranks,
-                     .calls = segments * gathers,
-                     .in_micro_batch = g->stage >= 3,
-                     .bytes = bytes * ring(ranks) * gathers});
+    add(traffic, (struct plan_transfer){.kind = OP_BROADCAST,
+                                        .what = TRANSFER_PARAMETERS_OF_OWNER,
+                                        .over = OP_GROUP_SHARDING,
+                                        .when = g->stage >= 3 ? TRANSFER_EACH_SEGMENT
+                                                              : TRANSFER_BEFORE_FORWARD,
+                                        .ranks = ranks,
+                                        .calls = segments * gathers,
+                                        .in_micro_batch = g->stage >= 3,
+                                        .bytes = bytes * ring(ranks) * gathers});
 }
 
 static void add_averaging(const struct plan *plan, double elements, struct plan_traffic *traffic)
@@ -89,15 +88,14 @@ static void add_averaging(const struct plan *plan, double elements, struct plan_
     int ranks = plan_replicas(plan);
     double bytes = is_divided(plan) ? 4 * elements : (double)plan->memory.bytes[MEMORY_GRADIENTS];
 
-    add(traffic,
-        (struct plan_transfer){.kind = "all_reduce",
-                               .what = adapts ? "parameters, a share of an interval that adapts"
-                                              : "parameters, a share of k_steps updates",
-                               .over = replicas_name(plan),
-                               .when = "every k_steps updates, behind the local update",
-                               .ranks = ranks,
-                               .calls = 1.0 / every,
-                               .bytes = 2 * bytes * ring(ranks) / every});
+    add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
+                                        .what = adapts ? TRANSFER_PARAMETERS_ADAPTIVE
+                                                       : TRANSFER_PARAMETERS_OF_STEPS,
+                                        .over = replica_axes(plan),
+                                        .when = TRANSFER_AVERAGE,
+                                        .ranks = ranks,
+                                        .calls = 1.0 / every,
+                                        .bytes = 2 * bytes * ring(ranks) / every});
 }
 
 static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
@@ -107,17 +105,17 @@ static void add_sparse(const struct plan *plan, struct plan_traffic *traffic)
     int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
 
     add(traffic,
-        (struct plan_transfer){.kind = "all_gather",
-                               .what = "the largest gradient elements",
-                               .over = "data",
-                               .when = "once an update, from rampup_begin_step on",
+        (struct plan_transfer){.kind = OP_ALL_GATHER,
+                               .what = TRANSFER_LARGEST_GRADIENTS,
+                               .over = OP_GROUP_DATA,
+                               .when = TRANSFER_AFTER_RAMP_UP,
                                .ranks = ranks,
                                .calls = 1,
                                .bytes = plan_cost_message_bytes(plan, false) * (ranks - 1)});
-    add(traffic, (struct plan_transfer){.kind = "all_reduce",
-                                        .what = "gradients of small tensors",
-                                        .over = "data",
-                                        .when = "once an update",
+    add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
+                                        .what = TRANSFER_SMALL_GRADIENTS,
+                                        .over = OP_GROUP_DATA,
+                                        .when = TRANSFER_ONCE,
                                         .ranks = ranks,
                                         .calls = 1,
                                         .bytes = dense_bytes(plan) * ring(ranks) * (nodes + 1)});
@@ -140,16 +138,14 @@ static void add_all_reduce(const struct plan *plan, double elements, struct plan
     int64_t total;
     int nodes = tree_slots_max(plan->leaves, ranks, &total).nodes;
 
-    add(traffic,
-        (struct plan_transfer){
-            .kind = is_half ? "all_reduce" : "tree_sum",
-            .what = is_half ? "gradients in fp16" : "gradients",
-            .over = replicas_name(plan),
-            .when = is_half ? "once an update, bucket by bucket"
-                            : "once an update, bucket by bucket, partial sums of the fixed tree",
-            .ranks = ranks,
-            .calls = count_buckets(&plan->program),
-            .bytes = (is_half ? 2 * 2 : 4 * (nodes + 1)) * elements * ring(ranks)});
+    add(traffic, (struct plan_transfer){
+                     .kind = is_half ? OP_ALL_REDUCE : OP_TREE_SUM,
+                     .what = is_half ? TRANSFER_GRADIENTS_FP16 : TRANSFER_GRADIENTS,
+                     .over = replica_axes(plan),
+                     .when = is_half ? TRANSFER_BUCKETS : TRANSFER_BUCKETS_OF_TREE,
+                     .ranks = ranks,
+                     .calls = count_buckets(&plan->program),
+                     .bytes = (is_half ? 2 * 2 : 4 * (nodes + 1)) * elements * ring(ranks)});
 }
 
 static void add_stages(const struct plan *plan, int stage, struct plan_traffic *traffic)
@@ -161,28 +157,28 @@ static void add_stages(const struct plan *plan, int stage, struct plan_traffic *
     if (stages == 1)
         return;
     if (stage + 1 < stages)
-        add(traffic, (struct plan_transfer){.kind = "send",
-                                            .what = "activations, to the next stage",
-                                            .over = "pipeline",
-                                            .when = "behind the forward pass of a micro-batch",
+        add(traffic, (struct plan_transfer){.kind = OP_SEND,
+                                            .what = TRANSFER_ACTIVATIONS,
+                                            .over = OP_GROUP_PIPELINE,
+                                            .when = TRANSFER_BEHIND_FORWARD,
                                             .ranks = stages,
                                             .calls = runs,
                                             .in_micro_batch = true,
                                             .bytes = (double)part->sent_bytes * runs});
     if (stage > 0)
-        add(traffic, (struct plan_transfer){.kind = "send",
-                                            .what = "gradients of activations, to the stage before",
-                                            .over = "pipeline",
-                                            .when = "behind the backward pass of a micro-batch",
+        add(traffic, (struct plan_transfer){.kind = OP_SEND,
+                                            .what = TRANSFER_ACTIVATION_GRADIENTS,
+                                            .over = OP_GROUP_PIPELINE,
+                                            .when = TRANSFER_BEHIND_BACKWARD,
                                             .ranks = stages,
                                             .calls = runs,
                                             .in_micro_batch = true,
                                             .bytes = (double)part[-1].sent_bytes * runs});
     if (plan->parts.shared_elements > 0 && (stage == 0 || stage + 1 == stages))
-        add(traffic, (struct plan_transfer){.kind = "all_reduce",
-                                            .what = "gradients of parameters on two stages",
-                                            .over = "pipeline",
-                                            .when = "once an update",
+        add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
+                                            .what = TRANSFER_SHARED_GRADIENTS,
+                                            .over = OP_GROUP_PIPELINE,
+                                            .when = TRANSFER_ONCE,
                                             .ranks = 2,
                                             .calls = 1,
                                             .bytes = weight_bytes(plan) *
@@ -197,11 +193,10 @@ static void add_layers(const struct plan *plan, int stage, struct plan_traffic *
     double layers = (double)(part->end_layer - part->first_layer);
     double bytes = (double)plan->layer_output_bytes;
 
-    add(traffic, (struct plan_transfer){.kind = "all_reduce",
-                                        .what = "outputs of divided layers and their gradients",
-                                        .over = "model",
-                                        .when = "twice forward and twice backward in each layer of "
-                                                "every micro-batch",
+    add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
+                                        .what = TRANSFER_LAYER_OUTPUTS,
+                                        .over = OP_GROUP_MODEL,
+                                        .when = TRANSFER_EACH_LAYER,
                                         .ranks = ranks,
                                         .calls = 4 * layers * micro_batches_of_update(plan),
                                         .in_micro_batch = true,
@@ -216,10 +211,10 @@ static void add_agreement(const struct plan *plan, struct plan_traffic *traffic)
                 degree(plan, TOPOLOGY_MODEL);
 
     if (is_divided(plan))
-        add(traffic, (struct plan_transfer){.kind = "all_reduce",
-                                            .what = "overflow flag and squared norm",
-                                            .over = "sharding, pipeline and model",
-                                            .when = "once an update, before it",
+        add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
+                                            .what = TRANSFER_OVERFLOW_AND_NORM,
+                                            .over = OP_GROUP_WORLD & ~OP_GROUP_DATA,
+                                            .when = TRANSFER_BEFORE_UPDATE,
                                             .ranks = parts,
                                             .calls = 1,
                                             .bytes = 2 * 8 * ring(parts)});

@@ -145,11 +145,11 @@ static void add_traffic(cJSON *root, const struct plan_traffic *traffic)
         const struct plan_transfer *t = &traffic->items[i];
         cJSON *item = fleet_json_new_object();
 
-        fleet_json_set_string(item, "kind", t->kind);
-        fleet_json_set_string(item, "what", t->what);
-        fleet_json_set_string(item, "over", t->over);
+        fleet_json_set_string(item, "kind", transfer_kind_text(t));
+        fleet_json_set_string(item, "what", transfer_what_text(t));
+        fleet_json_set_string(item, "over", transfer_over_text(t));
         fleet_json_set_number(item, "ranks", t->ranks);
-        fleet_json_set_string(item, "when", t->when);
+        fleet_json_set_string(item, "when", transfer_when_text(t));
         add_number(item, "bytes", t->bytes);
         fleet_json_set_string(item, "from", t->from_program ? "program" : "formula");
         fleet_json_add(list, item);

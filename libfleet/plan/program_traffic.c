@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/plan/program_traffic.h"
 
-#include <string.h>
-
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost.h"
@@ -20,45 +18,34 @@ void program_traffic_add(struct plan_traffic *traffic, const struct plan_transfe
 /* ---- words ----------------------------------------------------------------------------------- */
 
 /* The axes of a group that have more than one rank. */
-static const char *name_of_group(const struct topology *grid, unsigned int group)
+static unsigned int wide_axes(const struct topology *grid, unsigned int group)
 {
-    static const struct {
-        unsigned int group;
-        const char *name;
-    } names[] = {{OP_GROUP_DATA, "data"},
-                 {OP_GROUP_SHARDING, "sharding"},
-                 {OP_GROUP_PIPELINE, "pipeline"},
-                 {OP_GROUP_MODEL, "model"},
-                 {OP_GROUP_SEQUENCE, "sequence"},
-                 {OP_GROUP_REPLICAS, "data and sharding"},
-                 {OP_GROUP_WORLD & ~OP_GROUP_DATA, "sharding, pipeline and model"}};
     unsigned int wide = 0;
 
     for (unsigned int axis = 0; axis < TOPOLOGY_AXES; axis++)
         if (group & 1u << axis && grid->degree[axis] > 1)
             wide |= 1u << axis;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (names[i].group == wide)
-            return names[i].name;
-    return "several axes";
+    return wide;
 }
 
-static const char *name_of_elements(const struct program_op *op)
+static enum transfer_what what_of(const struct program_op *op)
 {
-    static const char *const spaces[] = {
-        [OP_SPACE_NONE] = "values of micro-batches", [OP_SPACE_GRADIENTS] = "gradients",
-        [OP_SPACE_PARAMETERS] = "parameters",        [OP_SPACE_STATE0] = "optimizer state",
-        [OP_SPACE_STATE1] = "optimizer state",       [OP_SPACE_BUFFERS] = "running statistics"};
+    static const enum transfer_what spaces[] = {[OP_SPACE_NONE] = TRANSFER_MICRO_BATCH_VALUES,
+                                                [OP_SPACE_GRADIENTS] = TRANSFER_GRADIENTS,
+                                                [OP_SPACE_PARAMETERS] = TRANSFER_PARAMETERS,
+                                                [OP_SPACE_STATE0] = TRANSFER_STATE,
+                                                [OP_SPACE_STATE1] = TRANSFER_STATE,
+                                                [OP_SPACE_BUFFERS] = TRANSFER_STATISTICS};
     enum op_space space = op->attributes.space;
 
     if (op->kind == OP_DGC_GATHER)
-        return "the largest gradient elements";
+        return TRANSFER_LARGEST_GRADIENTS;
     if (op->section == PROGRAM_SECTION_AVERAGE) /* differences lie where gradients do */
-        return "parameters, a share of the interval";
+        return TRANSFER_PARAMETERS_OF_INTERVAL;
     if (space == OP_SPACE_GRADIENTS && op->attributes.wire == OP_WIRE_FP16)
-        return "gradients in fp16";
+        return TRANSFER_GRADIENTS_FP16;
     if (space == OP_SPACE_NONE && op->section != PROGRAM_SECTION_MICRO_BATCH)
-        return "values";
+        return TRANSFER_VALUES;
     return spaces[space];
 }
 
@@ -67,23 +54,21 @@ static bool is_divided_sum(const struct program_op *op)
     return op->kind == OP_TREE_SUM && op->attributes.owned;
 }
 
-static const char *name_of_time(const struct program_op *op)
+static enum transfer_when when_of(const struct program_op *op)
 {
     if (is_divided_sum(op) && op->section == PROGRAM_SECTION_EXCHANGE)
-        return "once an update, complete sums to other holders";
+        return TRANSFER_COMPLETE_SUMS;
     switch (op->section) {
     case PROGRAM_SECTION_MICRO_BATCH:
-        return op->backward ? "backward in every micro-batch" : "forward in every micro-batch";
+        return op->backward ? TRANSFER_BACKWARD : TRANSFER_FORWARD;
     case PROGRAM_SECTION_EXCHANGE:
-        return op->kind == OP_TREE_SUM
-                   ? "once an update, bucket by bucket, partial sums of the fixed tree"
-                   : "once an update, bucket by bucket";
+        return op->kind == OP_TREE_SUM ? TRANSFER_BUCKETS_OF_TREE : TRANSFER_BUCKETS;
     case PROGRAM_SECTION_CHECK:
-        return "once an update, before the vote";
+        return TRANSFER_BEFORE_VOTE;
     case PROGRAM_SECTION_AVERAGE:
-        return "every k_steps updates, behind the local update";
+        return TRANSFER_AVERAGE;
     default:
-        return "once an update, behind the vote";
+        return TRANSFER_BEHIND_VOTE;
     }
 }
 
@@ -204,10 +189,7 @@ static struct runtime_place place_of(const struct plan *plan, const struct progr
 static struct plan_transfer *find(struct plan_traffic *traffic, const struct plan_transfer *like)
 {
     for (size_t i = 0; i < traffic->count; i++)
-        if (strcmp(traffic->items[i].kind, like->kind) == 0 &&
-            strcmp(traffic->items[i].what, like->what) == 0 &&
-            strcmp(traffic->items[i].over, like->over) == 0 &&
-            strcmp(traffic->items[i].when, like->when) == 0)
+        if (transfer_is_like(&traffic->items[i], like))
             return &traffic->items[i];
     return NULL;
 }
@@ -235,7 +217,6 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
         const struct program_op *op = &program->ops[i];
         struct plan_transfer transfer, *same;
         struct runtime_place place;
-
         double times;
 
         if (!op_definition(op->kind)->is_communication)
@@ -243,10 +224,10 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
         times = times_of(plan, op);
         place = place_of(plan, op, replica);
         transfer = (struct plan_transfer){
-            .kind = op_definition(op->kind)->name,
-            .what = name_of_elements(op),
-            .over = name_of_group(&plan->topology, op->attributes.group),
-            .when = name_of_time(op),
+            .kind = op->kind,
+            .what = what_of(op),
+            .over = wide_axes(&plan->topology, op->attributes.group),
+            .when = when_of(op),
             .ranks = place.ranks,
             .calls = times,
             .in_micro_batch = op->section == PROGRAM_SECTION_MICRO_BATCH,

@@ -5,9 +5,10 @@
 /*
  * The state of a hub, shared by the files that make it: hub_entry.c (calls, guarded), hub.c (the
  * whole, time), hub_peer.c (members), hub_hello.c, hub_status.c and hub_message.c (what they say),
- * hub_form.c (making generations), hub_choose.c (their members), hub_restart.c (what a failure costs), hub_assign.c (giving them
- * out), hub_accuse.c (peers that lose each other), hub_timeline.c (how long a restart took),
- * hub_finish.c (the end), hub_output.c (what goes out). No other file includes this.
+ * hub_form.c (making generations), hub_choose.c (their members), hub_restart.c (what a failure
+ * costs), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
+ * hub_timeline.c (how long a restart took), hub_finish.c (the end), hub_output.c (what goes out).
+ * No other file includes this.
  */
 
 #include <stdio.h>

@@ -9,6 +9,7 @@
 /* In the order of their enums. */
 static const char *const scales[] = {"avg", "sum", "customized", NULL};
 static const char *const segments[] = {"segment_broadcast_MB", "segment_anchors", NULL};
+static const char *const schedules[] = {"1F1B", "F-then-B", NULL};
 
 static int find(const char *const *words, const char *word)
 {
@@ -32,4 +33,14 @@ const char *choices_scale_text(enum choices_scale scale)
 enum choices_segments choices_segments(const struct strategy *s)
 {
     return (enum choices_segments)find(segments, s->sharding_configs.sharding_segment_strategy);
+}
+
+enum choices_schedule choices_schedule(const struct strategy *s)
+{
+    return (enum choices_schedule)find(schedules, s->pipeline_configs.schedule_mode);
+}
+
+const char *choices_schedule_text(enum choices_schedule schedule)
+{
+    return schedules[schedule];
 }

@@ -27,4 +27,13 @@ enum choices_segments {
 
 enum choices_segments choices_segments(const struct strategy *s);
 
+/* pipeline_configs.schedule_mode: the order of forward and backward passes in a stage. */
+enum choices_schedule {
+    CHOICES_SCHEDULE_1F1B,
+    CHOICES_SCHEDULE_F_THEN_B,
+};
+
+enum choices_schedule choices_schedule(const struct strategy *s);
+const char *choices_schedule_text(enum choices_schedule schedule);
+
 #endif

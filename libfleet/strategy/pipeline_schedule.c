@@ -10,16 +10,16 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/strategy.h"
 
 bool pipeline_is_all_forward(const struct strategy *s)
 {
-    return strcmp(s->pipeline_configs.schedule_mode, "F-then-B") == 0;
+    return choices_schedule(s) == CHOICES_SCHEDULE_F_THEN_B;
 }
 
 char pipeline_pass_letter(enum pipeline_pass pass)

@@ -4,7 +4,6 @@
  * Notes about a selection: knobs that were accepted and have no effect, knobs that make the result
  * depend on the number of workers, and values that were chosen because the strategy left them open.
  */
-#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/strategy/choices.h"
@@ -126,20 +125,21 @@ static const struct {
 static const struct {
     const char *configs;
     const char *knob;
+    bool merges; /* the knob may merge gradients though it does nothing else */
 } switches[] = {
-    {"recompute_configs", "recompute"},
-    {"amp_configs", "amp"},
-    {"localsgd_configs", "localsgd"},
-    {"gradient_merge_configs", "gradient_merge"},
-    {"dgc_configs", "dgc"},
-    {"pipeline_configs", "pipeline"},
-    {"lars_configs", "lars"},
-    {"lamb_configs", "lamb"},
-    {"adaptive_localsgd_configs", "adaptive_localsgd"},
-    {"sharding_configs", "sharding"},
-    {"tensor_parallel_configs", "tensor_parallel"},
-    {"qat_configs", "qat"},
-    {"hierarchical_allreduce_inter_nranks", "use_hierarchical_allreduce"},
+    {"recompute_configs", "recompute", false},
+    {"amp_configs", "amp", false},
+    {"localsgd_configs", "localsgd", false},
+    {"gradient_merge_configs", "gradient_merge", false},
+    {"dgc_configs", "dgc", false},
+    {"pipeline_configs", "pipeline", false},
+    {"lars_configs", "lars", false},
+    {"lamb_configs", "lamb", false},
+    {"adaptive_localsgd_configs", "adaptive_localsgd", false},
+    {"sharding_configs", "sharding", true},
+    {"tensor_parallel_configs", "tensor_parallel", false},
+    {"qat_configs", "qat", false},
+    {"hierarchical_allreduce_inter_nranks", "use_hierarchical_allreduce", false},
 };
 
 static bool is_set(const struct strategy *s, const char *path)
@@ -254,10 +254,9 @@ static void explain_idle_knobs(const struct strategy *asked, const struct topolo
 }
 
 /* Sharding merges gradients also where it divides nothing. */
-static bool merges_gradients(const struct strategy *s, const char *configs)
+static bool sharding_merges(const struct strategy *s)
 {
-    return strcmp(configs, "sharding_configs") == 0 && s->sharding &&
-           s->sharding_configs.gradient_merge_acc_step > 1;
+    return s->sharding && s->sharding_configs.gradient_merge_acc_step > 1;
 }
 
 /* Configs of a knob that is off, or that is on without effect. */
@@ -273,7 +272,8 @@ static void explain_configs(const struct strategy *asked, const struct strategy 
             select_note(&out->without_effect, configs, "%s is dropped", knob);
         else if (!is_true(asked, knob) && !is_true(s, knob))
             select_note(&out->without_effect, configs, "%s is off", knob);
-        else if (select_has_note(&out->without_effect, knob) && !merges_gradients(s, configs))
+        else if (select_has_note(&out->without_effect, knob) &&
+                 !(switches[i].merges && sharding_merges(s)))
             select_note(&out->without_effect, configs, "%s has nothing to do", knob);
     }
 }
@@ -306,7 +306,7 @@ static void note_merge(const struct strategy *s, struct select_result *out)
 {
     int steps = s->sharding_configs.gradient_merge_acc_step;
 
-    if (merges_gradients(s, "sharding_configs"))
+    if (sharding_merges(s))
         select_note(&out->notes, "sharding_configs.gradient_merge_acc_step",
                     "merges the gradients of %d batches, as gradient_merge with k_steps %d does",
                     steps, steps);

@@ -194,9 +194,10 @@ static void search_from(struct search *s, int axis, int rest, double distance)
     }
 }
 
-static void print_degrees(const struct builder *b, const int *degree, struct fleet_strbuf *out)
+/* Print the product of the degrees that the strategy gives; returns how many they are. */
+static int print_degrees(const struct builder *b, const int *degree, struct fleet_strbuf *out)
 {
-    const char *between = "";
+    int count = 0;
 
     for (int i = 0; i < TOPOLOGY_AXES; i++) {
         const struct axis *a = &b->axes[i];
@@ -205,12 +206,12 @@ static void print_degrees(const struct builder *b, const int *degree, struct fle
         if (a->count == 0)
             continue;
         dot = strchr(a->sources[0].field, '.');
-        fleet_strbuf_appendf(out, "%s%s %d", between, dot ? dot + 1 : a->sources[0].field,
-                             degree[i]);
+        fleet_strbuf_appendf(out, "%s%s %d", count++ > 0 ? " × " : "",
+                             dot ? dot + 1 : a->sources[0].field, degree[i]);
         if (a->sources[0].wanted_by && degree[i] == a->sources[0].degree)
             fleet_strbuf_append(out, " (its default)");
-        between = " × ";
     }
+    return count;
 }
 
 /* The world sizes nearest to `world` that the degrees fit; none is above the limit. */
@@ -249,8 +250,7 @@ static void refuse_product(struct builder *b, long long product, bool exact)
             search.divisors[search.divisor_count++] = d;
     search_from(&search, 0, b->world, 0);
 
-    print_degrees(b, degree, &text);
-    if (strstr(text.text, "×"))
+    if (print_degrees(b, degree, &text) > 1)
         fleet_strbuf_appendf(&text, " is %lld, which", product);
     fleet_strbuf_appendf(&text, " %s %d worker%s; nearest possible: ",
                          exact ? "is not" : "does not divide", b->world, b->world > 1 ? "s" : "");
@@ -259,7 +259,7 @@ static void refuse_product(struct builder *b, long long product, bool exact)
         fleet_strbuf_append(&text, i == 0 && product <= TOPOLOGY_WORLD_MAX ? "; or "
                                    : i > 0                                 ? ", or "
                                                                            : "");
-        print_degrees(b, search.best[i].degree, &text);
+        (void)print_degrees(b, search.best[i].degree, &text);
     }
     refuse(b, field, text.text);
 }

@@ -82,7 +82,7 @@ static inline void expect_bytes(const struct plan *plan, enum plan_bytes kind, d
 static const struct plan_transfer *find(const struct plan_traffic *traffic, const char *what)
 {
     for (size_t i = 0; i < traffic->count; i++)
-        if (strncmp(traffic->items[i].what, what, strlen(what)) == 0)
+        if (strncmp(transfer_what_text(&traffic->items[i]), what, strlen(what)) == 0)
             return &traffic->items[i];
     return NULL;
 }
@@ -94,7 +94,7 @@ static inline void expect_sent(const struct plan_traffic *traffic, const char *k
 
     if (!t)
         fail_msg("%s %s: expected, but nobody sends it", kind, what);
-    assert_string_equal(t->kind, kind);
+    assert_string_equal(transfer_kind_text(t), kind);
     if (fabs(t->bytes - wanted) > 1 + 1e-9 * wanted)
         fail_msg("%s %s: expected %.0f bytes, got %.0f", kind, what, wanted, t->bytes);
 }

@@ -13,6 +13,7 @@
 #include "libfleet/plan/tree.h"
 #include "libfleet/program/program.h"
 #include "tests/unit/comm_ranks.h"
+#include "tests/unit/tree_values.h"
 
 /* One is larger than a part of a message; gaps follow the odd ones. */
 static const int64_t sizes[] = {100, 7, 300001, 31, 64, 50000, 5};
@@ -60,27 +61,6 @@ static void release_job(struct job *job)
 {
     ownership_release(&job->map);
     program_release(&job->program);
-}
-
-/* Like a gradient: signs and magnitudes differ, so that another order gives other bits. */
-static float leaf_value(int64_t leaf, int64_t element)
-{
-    uint32_t x = (uint32_t)(leaf * 2654435761u + element * 40503u + 12345u);
-
-    x ^= x >> 15;
-    x *= 2246822519u;
-    x ^= x >> 13;
-    return (float)(int32_t)x * (float)ldexp(1.0, (int)(x % 23) - 40);
-}
-
-static float tree_value(int64_t a, int64_t b, int64_t element)
-{
-    int64_t middle;
-
-    if (b - a == 1)
-        return leaf_value(a, element);
-    middle = tree_split(a, b);
-    return tree_value(a, middle, element) + tree_value(middle, b, element);
 }
 
 static bool has_gradient(const struct program *program, int64_t element)

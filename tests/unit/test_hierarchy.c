@@ -10,26 +10,7 @@
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
 #include "tests/unit/comm_ranks.h"
-
-static float leaf_value(int64_t leaf, int64_t element)
-{
-    uint32_t x = (uint32_t)(leaf * 2654435761u + element * 40503u + 12345u);
-
-    x ^= x >> 15;
-    x *= 2246822519u;
-    x ^= x >> 13;
-    return (float)(int32_t)x * (float)ldexp(1.0, (int)(x % 23) - 40);
-}
-
-static float sequential(int64_t a, int64_t b, int64_t element)
-{
-    int64_t middle;
-
-    if (b - a == 1)
-        return leaf_value(a, element);
-    middle = tree_split(a, b);
-    return sequential(a, middle, element) + sequential(middle, b, element);
-}
+#include "tests/unit/tree_values.h"
 
 struct sum_case {
     int world, block;
@@ -56,7 +37,7 @@ static int check_bytes(const struct sum_case *x, const struct hierarchy *h, uint
 static int check_bits(const struct sum_case *x, const float *sum, struct fleet_error *err)
 {
     for (int64_t e = 0; e < x->count; e++) {
-        float expected = sequential(0, x->leaves, e);
+        float expected = tree_value(0, x->leaves, e);
         if (memcmp(&expected, &sum[e], sizeof(float)) != 0)
             return fleet_error(err, -EBADMSG,
                                "%d ranks in blocks of %d, leaves %lld, element %lld: %a, not %a",
@@ -98,7 +79,7 @@ static int sum_in_blocks(struct comm_rank *self, struct fleet_error *err)
     for (int i = 0; i < count; i++) {
         slots[i] = malloc((size_t)x->count * sizeof(float));
         for (int64_t e = 0; e < x->count; e++)
-            slots[i][e] = sequential(nodes[i].first, nodes[i].end, e);
+            slots[i][e] = tree_value(nodes[i].first, nodes[i].end, e);
     }
     if (rc == 0)
         rc = sum_slots(x, &h, slots, count, err);

@@ -114,7 +114,8 @@ static double sent_of(const struct plan *plan, int replica, const char *kind, co
 
     program_traffic(plan, replica, &traffic);
     for (size_t i = 0; i < traffic.count; i++)
-        if (strcmp(traffic.items[i].kind, kind) == 0 && strcmp(traffic.items[i].what, what) == 0)
+        if (strcmp(transfer_kind_text(&traffic.items[i]), kind) == 0 &&
+            strcmp(transfer_what_text(&traffic.items[i]), what) == 0)
             sum += traffic.items[i].bytes;
     return sum;
 }

@@ -20,16 +20,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/plan/tree.h"
 #include "tests/unit/comm_ranks.h"
-
-static float leaf_value(int64_t leaf, int64_t element)
-{
-    uint32_t x = (uint32_t)(leaf * 2654435761u + element * 40503u + 12345u);
-
-    x ^= x >> 15;
-    x *= 2246822519u;
-    x ^= x >> 13;
-    return (float)(int32_t)x * (float)ldexp(1.0, (int)(x % 23) - 40);
-}
+#include "tests/unit/tree_values.h"
 
 static float tree_sum(int64_t a, int64_t b, int64_t element)
 {

@@ -17,6 +17,7 @@
 #include "libfleet/base/errors.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/plan/plan_cost.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/training/training.h"
 
 /* What the divisions of one micro-batch and tensor degree, with or without recompute, share. */
@@ -74,7 +75,9 @@ static void set_pipeline(struct strategy *s, const struct full_choice *choice)
 {
     SET(s, pipeline, true);
     s->has_pipeline_configs = KNOB_BY_NAME;
-    fleet_set_text(&s->pipeline_configs.schedule_mode, choice->all_forward ? "F-then-B" : "1F1B");
+    fleet_set_text(&s->pipeline_configs.schedule_mode,
+                   choices_schedule_text(choice->all_forward ? CHOICES_SCHEDULE_F_THEN_B
+                                                             : CHOICES_SCHEDULE_1F1B));
     s->pipeline_configs.has_schedule_mode = KNOB_BY_NAME;
 }
 

@@ -140,32 +140,19 @@ double step_slot_seconds(const struct step_profile *profile, int stages, int mod
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
-/* The axes that a transfer's `over` names. */
-static unsigned int axes_of(const struct plan_transfer *transfer)
-{
-    unsigned int axes = 0;
-
-    for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
-        if (strstr(transfer->over, topology_axis_name((enum topology_axis)axis)))
-            axes |= 1U << axis;
-    return axes;
-}
-
 static double rounds_of(const struct plan_transfer *transfer)
 {
     double levels = ceil(log2(transfer->ranks));
 
-    if (strcmp(transfer->kind, "send") == 0)
+    if (transfer->kind == OP_SEND)
         return 1;
-    return strcmp(transfer->kind, "all_reduce") == 0 || strcmp(transfer->kind, "tree_sum") == 0
-               ? 2 * levels
-               : levels;
+    return transfer->kind == OP_ALL_REDUCE || transfer->kind == OP_TREE_SUM ? 2 * levels : levels;
 }
 
 static double transfer_seconds(const struct plan *plan, const struct links *links,
                                const struct plan_transfer *transfer)
 {
-    const struct links_link *link = links_between(links, &plan->topology, axes_of(transfer));
+    const struct links_link *link = links_between(links, &plan->topology, transfer->over);
 
     return transfer->calls * link->latency * rounds_of(transfer) + transfer->bytes / link->bytes;
 }
@@ -179,7 +166,7 @@ static void add_transfers(const struct plan *plan, int stage, const struct links
     plan_cost_traffic(plan, stage, PROGRAM_TRAFFIC_HEAVIEST, &traffic);
     for (size_t i = 0; i < traffic.count; i++) {
         const struct plan_transfer *transfer = &traffic.items[i];
-        bool is_send = strcmp(transfer->kind, "send") == 0;
+        bool is_send = transfer->kind == OP_SEND;
 
         seconds[!transfer->in_micro_batch ? STEP_EXCHANGE
                 : is_send                 ? STEP_STAGES
@@ -196,7 +183,7 @@ double step_model_seconds(const struct plan *plan, const struct links *links)
     for (size_t i = 0; i < traffic.count; i++) {
         const struct plan_transfer *t = &traffic.items[i];
         double rounds = t->calls * rounds_of(t);
-        if (t->in_micro_batch && axes_of(t) == 1U << TOPOLOGY_MODEL)
+        if (t->in_micro_batch && t->over == 1U << TOPOLOGY_MODEL)
             seconds += fmin(rounds * links->inside.latency + t->bytes / links->inside.bytes,
                             rounds * links->between.latency + t->bytes / links->between.bytes);
     }

@@ -38,6 +38,18 @@ static int need_sums(const struct program *program, const struct program_op *op,
     return operand_need_type(program, op, i, OPERAND_FP32, err);
 }
 
+/* Output 0 is like x, the others have an element a channel. */
+static int give_outputs(struct program *program, const struct program_op *op,
+                        const struct program_var *x, int64_t channels, struct fleet_error *err)
+{
+    if (operand_give_like(program, op, 0, OPERAND_FLOAT, x, err) < 0)
+        return -EINVAL;
+    for (int i = 1; i < op->output_count; i++)
+        if (operand_give(program, op, i, OPERAND_FP32, 1, &channels, err) < 0)
+            return -EINVAL;
+    return 0;
+}
+
 static int batch_norm_infer(struct program *program, const struct program_op *op,
                             struct fleet_error *err)
 {
@@ -54,12 +66,7 @@ static int batch_norm_infer(struct program *program, const struct program_op *op
         return fleet_error(err, -EINVAL,
                            "epsilon %g and momentum %g: needs epsilon ≥ 0, momentum in [0, 1]",
                            op->attributes.epsilon, momentum);
-    if (operand_give_like(program, op, 0, OPERAND_FLOAT, &x, err) < 0)
-        return -EINVAL;
-    for (int i = 1; i < op->output_count; i++)
-        if (operand_give(program, op, i, OPERAND_FP32, 1, &channels, err) < 0)
-            return -EINVAL;
-    return 0;
+    return give_outputs(program, op, &x, channels, err);
 }
 
 static int batch_norm_gradient(struct program *program, const struct program_op *op,
@@ -95,12 +102,7 @@ static int batch_norm_grad_infer(struct program *program, const struct program_o
         return -EINVAL;
     if (!operand_in(program, op, 5) != !operand_in(program, op, 6))
         return fleet_error(err, -EINVAL, "has one of total and own, needs both or none");
-    if (operand_give_like(program, op, 0, OPERAND_FLOAT, &x, err) < 0)
-        return -EINVAL;
-    for (int i = 1; i < op->output_count; i++)
-        if (operand_give(program, op, i, OPERAND_FP32, 1, &channels, err) < 0)
-            return -EINVAL;
-    return 0;
+    return give_outputs(program, op, &x, channels, err);
 }
 
 static int batch_norm_sums_infer(struct program *program, const struct program_op *op,
