@@ -12,6 +12,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/field_internal.h"
+#include "libfleet/base/json_tree.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
@@ -157,8 +158,12 @@ static void decode_member(const struct fleet_field *field, const cJSON *json, vo
 /* The value of an absent field. */
 static void set_absent(const struct fleet_field *field, void *member)
 {
-    if (field->default_text) {
-        FLEET_AUTO_JSON cJSON *json = cJSON_Parse(field->default_text);
+    if (field->default_text && field->kind == FLEET_FIELD_BOOL) {
+        *(bool *)member = strcmp(field->default_text, "true") == 0;
+    } else if (field->default_text) {
+        const char *half;
+        FLEET_AUTO_JSON cJSON *json =
+            fleet_json_tree(field->default_text, strlen(field->default_text), &half);
         struct fleet_errors errors = {0};
         fleet_assert(json != NULL);
         decode_member(field, json, member, NULL, &errors);
@@ -320,10 +325,23 @@ static bool is_owed(const struct fleet_field *field, uint32_t mask)
     return field->only == 0 || mask != UINT32_MAX;
 }
 
+/* The member `name`. Members are mostly in the order of the table, so the one behind the last that
+ * was found, *next, is compared first. */
+static const cJSON *find_member(const cJSON *json, const char *name, const cJSON **next)
+{
+    const cJSON *item = *next;
+
+    if (!item || strcmp(item->string, name) != 0)
+        item = cJSON_GetObjectItemCaseSensitive(json, name);
+    if (item)
+        *next = item->next;
+    return item;
+}
+
 static void decode_object(const struct fleet_object *type, const cJSON *json, char *out,
                           const struct fleet_place *place, struct fleet_errors *errors)
 {
-    const cJSON *item;
+    const cJSON *item, *next = json ? json->child : NULL;
     uint32_t mask;
 
     memset(out, 0, type->size);
@@ -334,7 +352,7 @@ static void decode_object(const struct fleet_object *type, const cJSON *json, ch
     mask = read_discriminator(type, json, out);
     for (const struct fleet_field *field = type->fields; field->name; field++) {
         struct fleet_place here = {.up = place, .name = field->name};
-        item = cJSON_GetObjectItemCaseSensitive(json, field->name);
+        item = find_member(json, field->name, &next);
         if (fleet_field_belongs(field, mask) && (!is_absent(item) || is_owed(field, mask)))
             decode_field(field, item, out, &here, errors);
         else if (!is_absent(item))

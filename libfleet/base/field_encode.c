@@ -14,6 +14,7 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/field_internal.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_tree.h"
 #include "libfleet/base/strbuf.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -51,11 +52,6 @@ static void append_text(struct fleet_strbuf *out, const struct fleet_field *fiel
         append_cut(out, text, max, field->flags & FLEET_CUT_FRONT);
     else
         fleet_json_append_string(out, text ? text : "");
-}
-
-static void append_int(struct fleet_strbuf *out, int64_t value)
-{
-    fleet_strbuf_appendf(out, "%" PRId64, value);
 }
 
 static void append_number(struct fleet_strbuf *out, const struct fleet_field *field, double value)
@@ -121,10 +117,10 @@ static void append_item(struct fleet_strbuf *out, const struct fleet_field *fiel
         fleet_strbuf_append(out, *(const bool *)in ? "true" : "false");
         break;
     case FLEET_FIELD_INT:
-        append_int(out, *(const int64_t *)in);
+        fleet_strbuf_append_int(out, *(const int64_t *)in);
         break;
     case FLEET_FIELD_INT32:
-        append_int(out, *(const int *)in);
+        fleet_strbuf_append_int(out, *(const int *)in);
         break;
     case FLEET_FIELD_NUMBER:
         append_number(out, field, *(const double *)in);
@@ -142,7 +138,7 @@ static void append_item(struct fleet_strbuf *out, const struct fleet_field *fiel
         if (*(const int64_t *)in < 0)
             append_choice(out, field, (int)(-1 - *(const int64_t *)in));
         else
-            append_int(out, *(const int64_t *)in);
+            fleet_strbuf_append_int(out, *(const int64_t *)in);
         break;
     case FLEET_FIELD_SEED:
         append_seed(out, *(const uint64_t *)in);
@@ -177,7 +173,8 @@ static void append_list(struct fleet_strbuf *out, const struct fleet_field *fiel
     fleet_assert(list.count <= fleet_field_count_max(field));
     fleet_strbuf_append_char(out, '[');
     for (size_t i = 0; i < list.count; i++) {
-        fleet_strbuf_append(out, i > 0 ? "," : "");
+        if (i > 0)
+            fleet_strbuf_append_char(out, ',');
         append_item(out, field, field->item, (const char *)list.items + i * size);
     }
     fleet_strbuf_append_char(out, ']');
@@ -204,7 +201,7 @@ static void append_int_map(struct fleet_strbuf *out, const struct fleet_int_map 
     for (size_t i = 0; i < map->count; i++) {
         fleet_strbuf_append_char(out, i > 0 ? ',' : '{');
         append_key(out, map->items[i].key);
-        append_int(out, map->items[i].value);
+        fleet_strbuf_append_int(out, map->items[i].value);
     }
     fleet_strbuf_append_char(out, '}');
 }
@@ -291,10 +288,11 @@ void fleet_object_append(const struct fleet_object *type, const void *object,
 cJSON *fleet_object_encode(const struct fleet_object *type, const void *object)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    const char *half;
     cJSON *json;
 
     fleet_object_append(type, object, &text);
-    json = cJSON_ParseWithLength(text.text, text.length);
+    json = fleet_json_tree(text.text, text.length, &half);
     fleet_assert(json != NULL);
     return json;
 }

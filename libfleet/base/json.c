@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * cJSON accepts more than JSON (numbers like 1e999, broken UTF-8) and keeps both of two equal keys.
- * So json_scan.c checks a text first, and a search for duplicate keys follows before the caller
- * gets the tree. cJSON also ends a string at the escape \u0000, so that escape is replaced before
- * parsing.
+ * json_scan.c checks a text first, json_tree.c builds its tree, and a search for duplicate keys
+ * follows before the caller gets it. A string of cJSON ends at the escape \u0000, so that escape is
+ * replaced before the tree is built.
  */
 #include "libfleet/base/json.h"
 
@@ -18,6 +17,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/json_scan.h"
+#include "libfleet/base/json_tree.h"
 #include "libfleet/base/map.h"
 
 #define KEYS_COMPARED_MAX 16 /* up to this many keys of an object are compared pairwise */
@@ -46,7 +46,7 @@ static int refuse_at(const char *text, const char *at, const char *what, struct 
 static bool is_repeated(const cJSON *object, const cJSON *child)
 {
     for (const cJSON *other = object->child; other != child; other = other->next)
-        if (strcmp(other->string, child->string) == 0)
+        if (other->string[0] == child->string[0] && strcmp(other->string, child->string) == 0)
             return true;
     return false;
 }
@@ -72,11 +72,23 @@ static const char *find_duplicate_key(const cJSON *item)
 
 /* ---- NUL ------------------------------------------------------------------------------------- */
 
+static bool has_nul(const cJSON *root)
+{
+    if (cJSON_IsString(root) && strstr(root->valuestring, FLEET_JSON_NUL))
+        return true;
+    for (const cJSON *child = root ? root->child : NULL; child; child = child->next)
+        if ((child->string && strstr(child->string, FLEET_JSON_NUL)) || has_nul(child))
+            return true;
+    return false;
+}
+
 bool fleet_json_find_nul(const cJSON *root, struct fleet_strbuf *path)
 {
     size_t length = path->length;
     int index = 0;
 
+    if (!has_nul(root)) /* the usual case, in which no path is needed */
+        return false;
     if (cJSON_IsString(root) && strstr(root->valuestring, FLEET_JSON_NUL))
         return true;
     for (const cJSON *child = root ? root->child : NULL; child; child = child->next) {
@@ -132,7 +144,7 @@ static int parse(const char *text, size_t size, size_t size_max, bool is_foreign
     FLEET_AUTO_JSON cJSON *root = NULL;
     FLEET_AUTO_FREE char *copy = NULL;
     struct fleet_json_scan_error found;
-    const char *end = NULL, *duplicate;
+    const char *half, *duplicate;
 
     if (size > size_max)
         return fleet_error(err, -EFBIG, "JSON of %zu bytes is larger than the limit of %zu", size,
@@ -144,13 +156,9 @@ static int parse(const char *text, size_t size, size_t size_max, bool is_foreign
         return refuse_at(text, found.at, found.what, err);
     if (found.nul)
         copy = without_nul(text, size);
-    root = cJSON_ParseWithLengthOpts(copy ? copy : text, size, &end, 0);
-    if (!root) /* halves of surrogate pairs */
-        return refuse_at(text,
-                         !end   ? text
-                         : copy ? text + (end - copy)
-                                : end,
-                         "half of a surrogate pair", err);
+    root = fleet_json_tree(copy ? copy : text, size, &half);
+    if (!root)
+        return refuse_at(text, copy ? text + (half - copy) : half, "half of a surrogate pair", err);
     if (found.nul && !is_foreign)
         return refuse_nul(root, text, found.nul, err);
     duplicate = find_duplicate_key(root);

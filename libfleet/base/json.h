@@ -5,7 +5,8 @@
 /*
  * Reading JSON that others wrote, and writing it.
  *
- * cJSON does the parsing; this module adds the limits, duplicate-key refusal, paths and types.
+ * Trees are those of cJSON; this module parses, with limits and refusal of duplicate keys, and adds
+ * paths and types.
  * Paths are dotted, with [i] for list elements: "status.rendezvous.lineage[0].generation"; a key
  * that contains a dot cannot be addressed. Getters come in two kinds:
  *

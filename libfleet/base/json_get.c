@@ -15,11 +15,21 @@
 
 #define PATH_MAX_BYTES 512
 
+static const cJSON *find_member(const cJSON *object, const char *name, size_t length)
+{
+    const cJSON *item = object->child;
+
+    while (item && (item->string[0] != name[0] || strncmp(item->string, name, length) != 0 ||
+                    item->string[length] != '\0'))
+        item = item->next;
+    return item;
+}
+
 /* Read one component of a path at *p ("name" or "[3]") and advance *p; NULL if it does not
  * exist. */
 static const cJSON *step_into(const cJSON *at, const char **p)
 {
-    char name[PATH_MAX_BYTES];
+    const char *name = *p;
     size_t length;
 
     if (**p == '[') {
@@ -31,12 +41,10 @@ static const cJSON *step_into(const cJSON *at, const char **p)
         return cJSON_IsArray(at) ? cJSON_GetArrayItem(at, (int)index) : NULL;
     }
     length = strcspn(*p, ".[");
-    if (length == 0 || length >= sizeof(name))
+    if (length == 0 || length >= PATH_MAX_BYTES)
         return NULL;
-    memcpy(name, *p, length);
-    name[length] = '\0';
     *p += length;
-    return cJSON_IsObject(at) ? cJSON_GetObjectItemCaseSensitive(at, name) : NULL;
+    return cJSON_IsObject(at) ? find_member(at, name, length) : NULL;
 }
 
 const cJSON *fleet_json_at(const cJSON *root, const char *path)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
@@ -77,6 +78,7 @@ void fleet_json_append_string(struct fleet_strbuf *out, const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;
 
+    fleet_strbuf_reserve(out, strlen(text) + 2);
     fleet_strbuf_append_char(out, '"');
     while (*p) {
         size_t length = plain_length(p);
@@ -92,19 +94,6 @@ void fleet_json_append_string(struct fleet_strbuf *out, const char *text)
     fleet_strbuf_append_char(out, '"');
 }
 
-static void append_integer(struct fleet_strbuf *out, double value)
-{
-    char text[24], *at = text + sizeof(text);
-    unsigned long long rest = (unsigned long long)fabs(value);
-
-    do
-        *--at = (char)('0' + rest % 10);
-    while ((rest /= 10) > 0);
-    if (signbit(value))
-        *--at = '-';
-    fleet_strbuf_append_bytes(out, at, (size_t)(text + sizeof(text) - at));
-}
-
 /* The shortest text that reads back as the same double. If 15 digits suffice, %g drops trailing
  * zeros, so no shorter text need be tried. */
 void fleet_json_append_number(struct fleet_strbuf *out, double value)
@@ -116,7 +105,9 @@ void fleet_json_append_number(struct fleet_strbuf *out, double value)
         return;
     }
     if (value == floor(value) && fabs(value) <= FLEET_JSON_INTEGER_MAX) {
-        append_integer(out, value);
+        if (value == 0 && signbit(value))
+            fleet_strbuf_append_char(out, '-');
+        fleet_strbuf_append_int(out, (int64_t)value);
         return;
     }
     for (int digits = fabs(value) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {

@@ -87,11 +87,21 @@ static bool scan_escape(struct scanner *s)
     return true;
 }
 
+/* Most bytes of a string stand for themselves. */
+static void skip_plain(struct scanner *s)
+{
+    const char *at = s->at, *end = s->end;
+
+    while (at < end && (signed char)*at >= 0x20 && *at != '"' && *at != '\\')
+        at++;
+    s->at = at;
+}
+
 static bool scan_string(struct scanner *s)
 {
     const char *start = s->at++;
 
-    while (s->at < s->end && *s->at != '"') {
+    for (skip_plain(s); s->at < s->end && *s->at != '"'; skip_plain(s)) {
         unsigned char c = (unsigned char)*s->at;
         size_t length = c >= 0x20 && c < 0x80 ? 1 : utf8_length(s);
 

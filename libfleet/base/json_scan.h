@@ -4,8 +4,8 @@
 
 /*
  * The grammar of JSON to the letter, without building anything: fleet_json_parse() calls it before
- * cJSON, which accepts texts that other readers refuse (infinite numbers, bytes that are no UTF-8,
- * 01, control characters in strings).
+ * fleet_json_tree(). cJSON's own parser accepts texts that other readers refuse (infinite numbers,
+ * bytes that are no UTF-8, 01, control characters in strings).
  */
 
 #include <stddef.h>

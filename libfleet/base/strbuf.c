@@ -41,7 +41,8 @@ void fleet_strbuf_append(struct fleet_strbuf *sb, const char *text)
 
 void fleet_strbuf_append_bytes(struct fleet_strbuf *sb, const void *bytes, size_t size)
 {
-    fleet_strbuf_reserve(sb, size);
+    if (sb->capacity - sb->length <= size) /* the usual case calls nothing */
+        fleet_strbuf_reserve(sb, size);
     if (size > 0)
         memcpy(sb->text + sb->length, bytes, size);
     sb->length += size;
@@ -50,7 +51,8 @@ void fleet_strbuf_append_bytes(struct fleet_strbuf *sb, const void *bytes, size_
 
 void fleet_strbuf_append_char(struct fleet_strbuf *sb, char c)
 {
-    fleet_strbuf_reserve(sb, 1);
+    if (sb->capacity - sb->length <= 1)
+        fleet_strbuf_reserve(sb, 1);
     sb->text[sb->length++] = c;
     sb->text[sb->length] = '\0';
 }
@@ -81,6 +83,19 @@ void fleet_strbuf_appendv(struct fleet_strbuf *sb, const char *format, va_list a
     }
     va_end(again);
     sb->length += (size_t)size;
+}
+
+void fleet_strbuf_append_int(struct fleet_strbuf *sb, int64_t value)
+{
+    char text[24], *at = text + sizeof(text);
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+
+    do
+        *--at = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    if (value < 0)
+        *--at = '-';
+    fleet_strbuf_append_bytes(sb, at, (size_t)(text + sizeof(text) - at));
 }
 
 void fleet_strbuf_append_size(struct fleet_strbuf *sb, double bytes)

@@ -16,6 +16,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct fleet_strbuf {
     char *text;      /* NULL while nothing was ever appended */
@@ -40,6 +41,9 @@ void fleet_strbuf_append_char(struct fleet_strbuf *sb, char c);
 void fleet_strbuf_appendf(struct fleet_strbuf *sb, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void fleet_strbuf_appendv(struct fleet_strbuf *sb, const char *format, va_list args);
+
+/* Append an integer in decimal digits. */
+void fleet_strbuf_append_int(struct fleet_strbuf *sb, int64_t value);
 
 /* Append a number of bytes for people: "3.2 MB", by powers of 1000. */
 void fleet_strbuf_append_size(struct fleet_strbuf *sb, double bytes);
