@@ -1,52 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controller/fleetjob/status_compare.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/api/wellknown.h"
-#include "libfleet/base/cleanup.h"
-#include "libfleet/base/json.h"
+#include "libfleet/base/assert.h"
 
-/* Fields that change with each starting pod: counts, and messages with counts. */
-static void remove_counts(cJSON *status)
+/* Says how far the first pods have come. */
+static bool is_about_start(const struct fleetjob_condition *c)
 {
-    cJSON *condition;
-
-    cJSON_DeleteItemFromObjectCaseSensitive(status, "workers");
-    cJSON_DeleteItemFromObjectCaseSensitive(status, "reason");
-    cJSON_ArrayForEach(condition, cJSON_GetObjectItemCaseSensitive(status, "conditions"))
-        cJSON_DeleteItemFromObjectCaseSensitive(condition, "message");
+    return strcmp(c->type, WELLKNOWN_CONDITION_SCHEDULED) == 0 ||
+           (strcmp(c->type, WELLKNOWN_CONDITION_RUNNING) == 0 && strcmp(c->status, "False") == 0);
 }
 
-/* Conditions that say how far the first pods have come. */
-static void remove_start(cJSON *status)
+/* `status` without what changes with each starting pod: counts, and messages with counts. It is
+ * borrowed, but for the list of conditions, which the caller frees. */
+static struct fleetjob_status without_counts(const struct fleetjob_status *status,
+                                             bool without_start)
 {
-    cJSON *conditions = cJSON_GetObjectItemCaseSensitive(status, "conditions"), *next;
+    struct fleetjob_status copy = *status;
 
-    for (cJSON *c = conditions ? conditions->child : NULL; c; c = next) {
-        const char *type = "", *is = "";
-
-        next = c->next;
-        (void)fleet_json_opt_string(c, "type", &type, NULL);
-        (void)fleet_json_opt_string(c, "status", &is, NULL);
-        if (strcmp(type, WELLKNOWN_CONDITION_SCHEDULED) == 0 ||
-            (strcmp(type, WELLKNOWN_CONDITION_RUNNING) == 0 && strcmp(is, "False") == 0))
-            cJSON_Delete(cJSON_DetachItemViaPointer(conditions, c));
+    copy.has_workers = false;
+    copy.reason = NULL;
+    copy.conditions.items = calloc(copy.conditions.count + 1, sizeof(*copy.conditions.items));
+    fleet_assert(copy.conditions.items);
+    copy.conditions.count = 0;
+    for (size_t i = 0; i < status->conditions.count; i++) {
+        struct fleetjob_condition condition = status->conditions.items[i];
+        condition.message = NULL;
+        if (!without_start || !is_about_start(&condition))
+            copy.conditions.items[copy.conditions.count++] = condition;
     }
+    return copy;
 }
 
 static bool are_equal_but_counts(const struct fleetjob_status *a, const struct fleetjob_status *b,
                                  bool without_start)
 {
-    FLEET_AUTO_JSON cJSON *x = fleetjob_status_encode(a), *y = fleetjob_status_encode(b);
+    struct fleetjob_status x = without_counts(a, without_start);
+    struct fleetjob_status y = without_counts(b, without_start);
+    bool is_equal = fleetjob_status_equal(&x, &y);
 
-    remove_counts(x);
-    remove_counts(y);
-    if (without_start) {
-        remove_start(x);
-        remove_start(y);
-    }
-    return fleet_json_equal(x, y);
+    free(x.conditions.items);
+    free(y.conditions.items);
+    return is_equal;
 }
 
 /* The pass has no event and no action that requires the status to be written first. */
