@@ -191,6 +191,13 @@ $(PRELOADED): tests/preload/allocations.c tests/preload/allocations.h
 	    -shared -o $@ $< -ldl
 build/release/tests/integration/test_memory: $(PRELOADED)
 
+# Preloaded by `make soak` only: tests run with the C library's own malloc().
+QUICK_MEMORY := build/release/tests/preload/quick_memory.so
+$(QUICK_MEMORY): tests/preload/quick_memory.c
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS_release) -fno-builtin -fPIC \
+	    -shared -o $@ $<
+
 # Opened by trainers, and linked into a test of its calls (cuda/cuda.mk).
 CUDA_FAKE_LIBRARY := build/cuda_fake/$(VARIANT)/libkernels.a
 $(OUT)/tests/unit/test_cuda_calls $(OUT)/tests/unit/test_cuda_graphs: $(OUT)/tests/unit/%: \
@@ -282,8 +289,10 @@ fuzz: fuzzers
 HISTORIES ?= 100000
 FIRST     ?= 1
 soak: ## HISTORIES (100000) of a whole cluster with faults, by seeds from FIRST (1)
-soak: $(OUT)/tests/sim/test_cluster
-	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$$(nproc) $<
+soak: JOBS ?= $(shell nproc)
+soak: $(OUT)/tests/sim/test_cluster $(QUICK_MEMORY)
+	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$(JOBS) \
+	    $(if $(filter release,$(VARIANT)),LD_PRELOAD=$(abspath $(QUICK_MEMORY))) $<
 
 combinations: ## 500 random strategies, models and numbers of workers by seeds from FIRST (1)
 combinations: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_combinations

@@ -70,6 +70,12 @@ const char *fake_address_parameter(const struct fake_address *a, const char *nam
     return value ? value : "";
 }
 
+static void append_part(struct fleet_strbuf *path, const char *part)
+{
+    fleet_strbuf_append_char(path, '/');
+    fleet_strbuf_append(path, part);
+}
+
 /* False: not an API path. */
 bool fake_address_read(const char *path, struct fake_address *out)
 {
@@ -82,11 +88,11 @@ bool fake_address_read(const char *path, struct fake_address *out)
     *out = (struct fake_address){0};
     part = next_part(&p, end);
     core = strcmp(part, "api") == 0;
-    fleet_strbuf_appendf(&collection, "/%s", part);
+    append_part(&collection, part);
     free(part);
     for (int i = 0; i < (core ? 1 : 2); i++) {
         part = next_part(&p, end);
-        fleet_strbuf_appendf(&collection, "/%s", part);
+        append_part(&collection, part);
         free(part);
     }
     part = next_part(&p, end);
@@ -98,7 +104,7 @@ bool fake_address_read(const char *path, struct fake_address *out)
         out->namespace_ = next_part(&p, end);
         part = next_part(&p, end);
     }
-    fleet_strbuf_appendf(&collection, "/%s", part);
+    append_part(&collection, part);
     out->name = next_part(&p, end);
     out->subresource = next_part(&p, end);
     out->collection = fleet_strbuf_take(&collection);
@@ -114,6 +120,10 @@ char *fake_address_key(const char *collection, const char *namespace_, const cha
 {
     struct fleet_strbuf key = {0};
 
-    fleet_strbuf_appendf(&key, "%s|%s|%s", collection, namespace_, name);
+    fleet_strbuf_append(&key, collection);
+    fleet_strbuf_append_char(&key, '|');
+    fleet_strbuf_append(&key, namespace_);
+    fleet_strbuf_append_char(&key, '|');
+    fleet_strbuf_append(&key, name);
     return fleet_strbuf_take(&key);
 }

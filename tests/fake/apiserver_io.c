@@ -19,6 +19,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
+#include "libfleet/base/json_tree.h"
 #include "libfleet/base/random.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/api_error.h"
@@ -143,7 +144,9 @@ static void end_with_answer(struct kube_call *call)
 /* An answer in the form that the request prefers: without spec, status and data. */
 static void keep_metadata(struct fake_response *response)
 {
-    FLEET_AUTO_JSON cJSON *object = cJSON_Parse(fleet_strbuf_text(&response->body));
+    const char *half;
+    FLEET_AUTO_JSON cJSON *object =
+        fleet_json_tree(response->body.text, response->body.length, &half); /* our own text */
     cJSON *metadata = cJSON_DetachItemFromObjectCaseSensitive(object, "metadata");
     FLEET_AUTO_JSON cJSON *partial = fleet_json_new_object();
     FLEET_AUTO_FREE char *text = NULL;
