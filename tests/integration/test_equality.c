@@ -24,6 +24,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/job_killer.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S 600.0
@@ -46,8 +47,8 @@ struct job {
     char *folder, *path;
 };
 
-static void job_write(struct job *job, int steps, int batch, int micro_batch, const char *strategy,
-                      const char *extra)
+static void job_write_for(struct job *job, const char *worker, int steps, int batch,
+                          int micro_batch, const char *strategy, const char *extra)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool is_lossy = strstr(strategy, "localsgd") || strstr(strategy, "dgc"); /* what they need */
@@ -61,7 +62,7 @@ static void job_write(struct job *job, int steps, int batch, int micro_batch, co
                          "kind: FleetJob\n"
                          "metadata: {name: equality}\n"
                          "spec:\n"
-                         "  worker: {replicas: 1}\n"
+                         "  worker: %s\n"
                          "  runPolicy: {restart: {maxRestarts: 100}}\n"
                          "%s"
                          "  training:\n"
@@ -74,11 +75,17 @@ static void job_write(struct job *job, int steps, int batch, int micro_batch, co
                          "    steps: %d\n"
                          "    seed: 7\n"
                          "%s",
-                         strategy, is_lossy ? 64 : 32, here,
+                         worker, strategy, is_lossy ? 64 : 32, here,
                          is_lossy ? "momentum, learningRate: 0.02, clip: {norm: 1}"
                                   : "adamw, learningRate: 0.003, clip: {globalNorm: 1}",
                          batch, micro_batch, steps, extra);
     assert_int_equal(fleet_file_write(job->path, text.text, text.length, NULL), 0);
+}
+
+static void job_write(struct job *job, int steps, int batch, int micro_batch, const char *strategy,
+                      const char *extra)
+{
+    job_write_for(job, "{replicas: 1}", steps, batch, micro_batch, strategy, extra);
 }
 
 static void job_remove(struct job *job)
@@ -235,38 +242,14 @@ static void test_equality__nor_on_six_and_eight_workers_that_divide_state(void *
 /* ---- kills ----------------------------------------------------------------------------------- */
 
 struct kills {
-    unsigned int seed;
-    int remaining;   /* kills still to be done */
-    int64_t next_at; /* step after which the next one comes */
-    int victims;     /* processes at once */
-    bool agents;     /* kill agents, not trainers */
-    bool first;      /* always the first process found, which is rank 0's at the start */
-    int sent;
+    struct job_killer killer;
     const char *workers;  /* NULL: "4" */
     const char *strategy; /* one whose bits depend on the number of workers; NULL: none */
     bool is_lossy;        /* what a lost rank had to itself is gone: other bits */
+    bool is_whole;        /* the job goes on with all its workers only */
 };
 
-static void kill_some(void *context, struct job_run *run, const cJSON *event)
-{
-    struct kills *kills = context;
-    pid_t pids[16];
-    int count;
-
-    (void)event;
-    if (kills->remaining == 0 || run->step_count < kills->next_at)
-        return;
-    count =
-        kills->agents ? job_run_agents(run->pid, pids, 16) : job_run_trainers(run->pid, pids, 16);
-    for (int i = 0; i < kills->victims && count > 0; i++) {
-        int victim = kills->first ? 0 : rand_r(&kills->seed) % count;
-        if (kill(pids[victim], SIGKILL) == 0)
-            kills->sent++;
-        pids[victim] = pids[--count];
-    }
-    kills->remaining--;
-    kills->next_at = run->step_count + 3 + rand_r(&kills->seed) % 6;
-}
+#define EVERY_FEW_STEPS .every = 4, .spread = 5
 
 /* Enough for all kills, where this reader is not much later than the job; the sanitizers make each
  * step the longer. */
@@ -315,9 +298,9 @@ static bool is_hit(struct kills kills, const struct job *job, int steps)
     struct job_run run;
     bool hit;
 
-    run_job(job, workers, kill_some, &kills, &run);
+    run_job(job, workers, job_killer_watch, &kills.killer, &run);
     expect_success(&run, steps);
-    hit = kills.sent > 0 && run.restart_count > 0;
+    hit = kills.killer.sent > 0 && run.restart_count > 0;
     if (hit && kills.is_lossy)
         expect_learnt(&run);
     else if (hit && kills.strategy)
@@ -334,7 +317,8 @@ static void compare_kills(struct kills kills)
 
     for (int steps = steps_to_kill(), most = 32 * steps; !hit && steps <= most; steps *= 2) {
         struct job job;
-        job_write(&job, steps, 8, 2, kills.strategy ? kills.strategy : "", "");
+        job_write_for(&job, kills.is_whole ? "{replicas: 4, minReplicas: 4}" : "{replicas: 1}",
+                      steps, 8, 2, kills.strategy ? kills.strategy : "", "");
         hit = is_hit(kills, &job, steps);
         job_remove(&job);
     }
@@ -345,37 +329,36 @@ static void compare_kills(struct kills kills)
 static void test_equality__killed_trainers_leave_no_trace(void **state)
 {
     (void)state;
-    compare_kills((struct kills){.seed = 1, .remaining = 3, .next_at = 5, .victims = 1});
+    compare_kills(
+        (struct kills){.killer = {.seed = 1, .rounds = 3, EVERY_FEW_STEPS, .victims = 1}});
 }
 
 static void test_equality__two_at_once_leave_no_trace(void **state)
 {
     (void)state;
-    compare_kills((struct kills){.seed = 2, .remaining = 2, .next_at = 4, .victims = 2});
+    compare_kills((struct kills){.killer = {.seed = 2, .rounds = 2, EVERY_FEW_STEPS, .victims = 2},
+                                 .is_whole = true});
 }
 
 static void test_equality__the_first_worker_is_not_special(void **state)
 {
     (void)state;
-    compare_kills(
-        (struct kills){.seed = 3, .remaining = 2, .next_at = 6, .victims = 1, .first = true});
+    compare_kills((struct kills){
+        .killer = {.seed = 3, .rounds = 2, EVERY_FEW_STEPS, .victims = 1, .first = true}});
 }
 
 static void test_equality__a_killed_agent_leaves_no_trace(void **state)
 {
     (void)state;
-    compare_kills(
-        (struct kills){.seed = 4, .remaining = 2, .next_at = 5, .victims = 1, .agents = true});
+    compare_kills((struct kills){
+        .killer = {.seed = 4, .rounds = 2, EVERY_FEW_STEPS, .victims = 1, .agents = true}});
 }
 
 /* Each rank's part is rounded: the same number of workers gives the same bits, kills or not. */
 static void test_equality__kills_leave_no_trace_in_an_fp16_exchange(void **state)
 {
     (void)state;
-    compare_kills((struct kills){.seed = 6,
-                                 .remaining = 2,
-                                 .next_at = 5,
-                                 .victims = 1,
+    compare_kills((struct kills){.killer = {.seed = 6, .rounds = 2, EVERY_FEW_STEPS, .victims = 1},
                                  .workers = "3",
                                  .strategy = "  strategy: {fp16_allreduce: true}\n"});
 }
@@ -390,13 +373,11 @@ static void test_equality__kills_cost_local_sgd_and_dgc_no_step(void **state)
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(strategies); i++)
-        compare_kills((struct kills){.seed = 7,
-                                     .remaining = 2,
-                                     .next_at = 5,
-                                     .victims = 1,
-                                     .workers = "3",
-                                     .strategy = strategies[i],
-                                     .is_lossy = true});
+        compare_kills(
+            (struct kills){.killer = {.seed = 7, .rounds = 2, EVERY_FEW_STEPS, .victims = 1},
+                           .workers = "3",
+                           .strategy = strategies[i],
+                           .is_lossy = true});
 }
 
 /* Kills, one after the other, until the survivors lose the peer inside `place`, as their logs say.
@@ -406,14 +387,14 @@ static void kill_inside(const char *strategy, const char *place)
     bool is_hit = false;
 
     for (unsigned int seed = 1; seed <= 40 && !is_hit; seed++) {
-        struct kills kills = {.seed = seed, .remaining = 4, .next_at = 4, .victims = 1};
+        struct job_killer killer = {.seed = seed, .rounds = 4, EVERY_FEW_STEPS, .victims = 1};
         int steps = steps_to_kill();
         struct job_run run;
         struct job job;
         const char *arguments[] = {"--workers", "3", "--verbose", NULL, NULL};
-        job_write(&job, steps, 8, 2, strategy, "");
+        job_write_for(&job, "{replicas: 3, minReplicas: 3}", steps, 8, 2, strategy, "");
         arguments[3] = job.path;
-        job_run(arguments, LIMIT_S, kill_some, &kills, &run);
+        job_run(arguments, LIMIT_S, job_killer_watch, &killer, &run);
         expect_success(&run, steps);
         expect_learnt(&run);
         for (const char *at = run.errors; (at = strstr(at, "Lost a peer")) && !is_hit; at++)
@@ -439,7 +420,8 @@ static void test_equality__all_at_once_start_again(void **state)
 {
     (void)state;
     job_run_may_lose_state = true;
-    compare_kills((struct kills){.seed = 5, .remaining = 1, .next_at = 7, .victims = 4});
+    compare_kills(
+        (struct kills){.killer = {.seed = 5, .rounds = 1, EVERY_FEW_STEPS, .victims = 4}});
     job_run_may_lose_state = false;
 }
 
