@@ -117,6 +117,12 @@ struct report {
     int64_t leaf; /* of micro_batch */
 };
 
+/* All ranks name variables by this program: stages of a pipeline have different ones. */
+static const struct program *common_program(const struct trainer *trainer)
+{
+    return plan_whole(&trainer->job.plan);
+}
+
 /* The first parameter, by name, with a value that is not finite in `flat`, which has what this rank
  * holds of a flat space. */
 static void find_in_flat(struct trainer *trainer, const float *flat, enum ownership_space space,
@@ -133,7 +139,7 @@ static void find_in_flat(struct trainer *trainer, const float *flat, enum owners
         int64_t at = ownership_place(&placement->map, space, var->flat_offset, placement->replica);
         if (at == OWNERSHIP_NOBODY)
             continue;
-        out->var = parameters[i];
+        out->var = program_find_var(common_program(trainer), var->name);
         diagnose_values(trainer->device.backend, PROGRAM_FP32, flat + at, program_var_elements(var),
                         out);
     }
@@ -144,11 +150,13 @@ static int find_in_leaves(struct trainer *trainer, int64_t update, const struct 
 {
     struct executor_bases bases = trainer->state.bases;
 
+    if (stage_is_used(trainer)) /* a stage alone lacks what others would send */
+        return 0;
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
     for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found;
          leaf += range->step) {
         struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
-        if (train_load_leaf(trainer, update, leaf, err) < 0 ||
+        if (train_load_leaf(trainer, update, leaf, &bases, err) < 0 ||
             diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
                                  trainer->device.backend, &bases, &scalars,
                                  control_stop(trainer->control), &report->micro_batch, err) < 0)
@@ -182,7 +190,7 @@ static int describe(const struct finding *finding, const struct program *program
 static void say_parameter(const struct trainer *trainer, int64_t update,
                           const struct finding *finding, char *out)
 {
-    const struct program *program = &trainer->job.plan.program;
+    const struct program *program = common_program(trainer);
     int used = describe(finding, program, trainer_steps(trainer, update - 1) + 1, out);
 
     if (update == 1)
@@ -221,7 +229,7 @@ static const char *summing_operator(const struct program *program)
 static void say_sum(const struct trainer *trainer, int64_t update, const struct finding *finding,
                     char *out)
 {
-    const struct program *program = &trainer->job.plan.program;
+    const struct program *program = common_program(trainer);
 
     (void)snprintf(out, DIAGNOSE_TEXT_SIZE,
                    "step %" PRId64 ": %s in %" PRId64 " of %" PRId64
@@ -236,7 +244,7 @@ static void say_sum(const struct trainer *trainer, int64_t update, const struct 
 static const struct report *first_report(const struct trainer *trainer, const struct report *all,
                                          bool of_sum)
 {
-    const struct program *program = &trainer->job.plan.program;
+    const struct program *program = common_program(trainer);
     const struct report *first = NULL;
 
     for (int r = 0; r < trainer->generation.world; r++) {

@@ -402,6 +402,8 @@ static int place_divided(struct trainer *trainer, const struct reshard_peer *pee
         rc = exchange_divide(trainer, err);
     if (rc == 0)
         rc = executor_bind(trainer->device.executor, &trainer->net.groups.communication, err);
+    if (rc == 0)
+        rc = stage_open(trainer, err);
     share_prepare(trainer);
     return rc;
 }
@@ -546,6 +548,7 @@ void elastic_leave(struct trainer *trainer)
 {
     charts_pause(&trainer->report.charts);
     control_set_comm(trainer->control, NULL);
+    stage_close(trainer);
     exchange_close(trainer);
     comm_free(trainer->net.comm);
     trainer->net.comm = NULL;

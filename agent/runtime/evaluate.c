@@ -127,7 +127,10 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
                                      .samples = e->samples,
                                      .vocabulary = trainer->job.config.model.vocabulary,
                                      .seed = trainer->job.config.seed,
-                                     .gradients = trainer->state.slots[0]};
+                                     .gradients = trainer->state.slots[0],
+                                     .shape = stage_is_used(trainer) ? &trainer->job.plan.schedule
+                                                                     : NULL,
+                                     .stage = stage_number(trainer)};
     struct executor_bases bases;
 
     if (average_view(trainer, &bases, err) < 0)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agent/runtime/executor/schedule.h"
 #include "libfleet/base/error.h"
 
 int64_t evaluation_samples(int64_t held_out, int64_t batches, int64_t global_batch_size)
@@ -76,7 +77,10 @@ int evaluation_run(const struct evaluation_range *range, int64_t number, const a
     bases.segment[MEMORY_GRADIENTS] = range->gradients;
     if (range->parameters)
         bases.segment[MEMORY_PARAMETERS] = range->parameters;
-    if (executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, stop, err) < 0)
+    if ((range->shape ? schedule_forward(range->shape, range->stage, range->executor, &bases,
+                                         &scalars, stop, err)
+                      : executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
+                                     stop, err)) < 0)
         return err->code;
     state_read(range->state, range->program->loss, out_loss);
     return 0;

@@ -19,6 +19,7 @@
 #include "agent/runtime/state.h"
 
 struct fleet_error;
+struct pipeline_shape;
 
 struct evaluation_range {
     const struct dataset *dataset;
@@ -31,6 +32,10 @@ struct evaluation_range {
     uint64_t seed;
     void *gradients;  /* a gradient space; NULL for a program without backward operators */
     void *parameters; /* in place of the state's; NULL = the state's */
+    /* The rank is this stage of a pipeline; NULL: it has all layers. Then all stages run the same
+     * micro-batches, and only the last one gets losses. */
+    const struct pipeline_shape *shape;
+    int stage;
 };
 
 /* The number of samples to evaluate: as many of `held_out` as spec.training.evaluation asks for. */

@@ -8,6 +8,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/plan/plan.h"
+#include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/select.h"
 
 int placement_build(const struct plan *plan, int replicas, int replica, struct placement *out,
@@ -102,7 +103,9 @@ int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_er
     fleet_errors_release(&errors);
     if (rc < 0)
         return rc;
-    is_other_cell = trainer->job.plan.has_program && trainer->job.plan.cell != plan.cell;
+    is_other_cell = trainer->job.plan.has_program &&
+                    (trainer->job.plan.cell != plan.cell ||
+                     cells_unit(&trainer->job.plan.topology) != cells_unit(&plan.topology));
     if (trainer->job.plan.has_program && !is_other_cell)
         rc = keep_memory(trainer, &plan, err);
     if (rc < 0) {

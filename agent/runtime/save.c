@@ -82,6 +82,7 @@ void save_state_of(const struct trainer *trainer, struct checkpoint_state *out)
                           bytes[MEMORY_BUFFERS] ? segment[MEMORY_BUFFERS] : NULL);
     out->map = &trainer->placement.map;
     out->replica = trainer->placement.replica;
+    out->whole = stage_is_used(trainer) ? plan_whole(&trainer->job.plan) : NULL;
 }
 
 /* Several cells: each rank has parts of tensors, and whole ones are written. */

@@ -65,6 +65,48 @@ static void *allocate_segment(struct state *state, int segment, struct fleet_err
     return memory;
 }
 
+/* Each micro-batch in flight has a copy of them. */
+static bool is_of_micro_batch(int segment)
+{
+    return segment == MEMORY_INPUTS || segment == MEMORY_ARENA || segment == MEMORY_HOST;
+}
+
+static void free_segment(struct state *state, int segment, void *memory)
+{
+    const struct backend_vtable *vtable = state->backend->vtable;
+
+    (is_of_host(segment) ? vtable->deallocate_host : vtable->deallocate)(state->backend, memory);
+}
+
+int state_copy_transient(struct state *state, struct executor_bases *out, struct fleet_error *err)
+{
+    struct executor_bases copy = state->bases;
+
+    for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++) {
+        if (!is_of_micro_batch(s))
+            continue;
+        copy.segment[s] = allocate_segment(state, s, err);
+        if (copy.segment[s])
+            continue;
+        for (int before = 0; before < s; before++)
+            if (is_of_micro_batch(before))
+                free_segment(state, before, copy.segment[before]);
+        return -ENOMEM;
+    }
+    *out = copy;
+    return 0;
+}
+
+void state_free_transient(struct state *state, const struct executor_bases *copy)
+{
+    for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++) {
+        if (!is_of_micro_batch(s))
+            continue;
+        free_segment(state, s, copy->segment[s]);
+        state->bytes -= state->memory->bytes[s];
+    }
+}
+
 int state_init(struct state *state, const struct program *program, const struct memory_plan *memory,
                struct backend *backend, struct fleet_error *err)
 {

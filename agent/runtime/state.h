@@ -48,6 +48,11 @@ void state_release(struct state *state);
 void *state_allocate(struct state *state, size_t bytes, struct fleet_error *err);
 void state_deallocate(struct state *state, void *memory);
 
+/* A copy of the memory that a micro-batch alone uses: of the segments inputs, arena and host. Other
+ * segments of *out are the state's own. Free it before `state->memory` changes. -ENOMEM. */
+int state_copy_transient(struct state *state, struct executor_bases *out, struct fleet_error *err);
+void state_free_transient(struct state *state, const struct executor_bases *copy);
+
 /* `memory[i]` of state_allocate() takes the place of segments[i], whose memory is freed. */
 void state_replace(struct state *state, const enum memory_segment *segments, void *const *memory,
                    int count);

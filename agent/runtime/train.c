@@ -41,17 +41,40 @@ static void times_add(double *part_s, double started_ms)
     *part_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
 }
 
-int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf, struct fleet_error *err)
+/* An input variable while the host writes it. */
+struct input {
+    void *device, *host;
+    size_t bytes;
+};
+
+static struct input map_input(const struct trainer *trainer, const struct executor_bases *bases,
+                              int var)
+{
+    const struct memory_place *place = &trainer->state.memory->places[var];
+    struct input input = {.device = (char *)bases->segment[place->segment] + place->offset,
+                          .bytes = program_var_bytes(&trainer->job.plan.program.vars[var])};
+
+    input.host = backend_map(trainer->state.backend, input.device, input.bytes, BACKEND_WRITE);
+    return input;
+}
+
+static void unmap_input(const struct trainer *trainer, const struct input *input)
+{
+    backend_unmap(trainer->state.backend, input->device, input->bytes, BACKEND_WRITE, input->host);
+}
+
+int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf,
+                    const struct executor_bases *bases, struct fleet_error *err)
 {
     int64_t batch = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
     double started_ms = fleet_monotonic_ms();
-    void *inputs = state_map(&trainer->state, trainer->job.inputs, BACKEND_WRITE);
-    void *targets = state_map(&trainer->state, trainer->job.targets, BACKEND_WRITE);
-    int rc = prefetch_take(trainer->data.prefetch, first_sample(trainer, update, leaf), inputs,
-                           targets, err);
+    struct input inputs = map_input(trainer, bases, trainer->job.inputs);
+    struct input targets = map_input(trainer, bases, trainer->job.targets);
+    int rc = prefetch_take(trainer->data.prefetch, first_sample(trainer, update, leaf), inputs.host,
+                           targets.host, err);
 
-    state_unmap(&trainer->state, trainer->job.inputs, BACKEND_WRITE, inputs);
-    state_unmap(&trainer->state, trainer->job.targets, BACKEND_WRITE, targets);
+    unmap_input(trainer, &inputs);
+    unmap_input(trainer, &targets);
     if (rc < 0)
         return fleet_error_wrap(err, "step %" PRId64, batch + 1);
     times_add(&trainer->report.times.data_s, started_ms);
@@ -67,23 +90,26 @@ struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t upd
     };
 }
 
-/* Have the data of the next leaf we run after instruction `after` read meanwhile. */
-static void want_next(struct trainer *trainer, int64_t update, const struct leaf_range *range,
-                      int64_t after)
+void train_want_leaf(struct trainer *trainer, int64_t update, int64_t leaf)
 {
     double started_ms = fleet_monotonic_ms();
 
+    if (update <= trainer->job.updates)
+        prefetch_want(trainer->data.prefetch, first_sample(trainer, update, leaf));
+    times_add(&trainer->report.times.data_s, started_ms);
+}
+
+/* The next leaf that we run after instruction `after`, perhaps the first one of the next update. */
+static void want_next(struct trainer *trainer, int64_t update, const struct leaf_range *range,
+                      int64_t after)
+{
     for (int64_t i = after + 1; i < range->count; i++)
         if (range->instructions[i].kind == TREE_RUN) {
-            prefetch_want(trainer->data.prefetch,
-                          first_sample(trainer, update, range->instructions[i].leaf));
-            times_add(&trainer->report.times.data_s, started_ms);
+            train_want_leaf(trainer, update, range->instructions[i].leaf);
             return;
         }
-    if (update < trainer->job.updates && range->count > 0) /* the first one of the next update */
-        prefetch_want(trainer->data.prefetch,
-                      first_sample(trainer, update + 1, range->instructions[0].leaf));
-    times_add(&trainer->report.times.data_s, started_ms);
+    if (range->count > 0)
+        train_want_leaf(trainer, update + 1, range->instructions[0].leaf);
 }
 
 /* Behind the last one of an update nothing is left to do for the gradient but what the operators of
@@ -117,7 +143,7 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
     struct executor_bases bases = trainer->state.bases;
     struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
 
-    if (train_load_leaf(trainer, update, leaf, err) < 0)
+    if (train_load_leaf(trainer, update, leaf, &bases, err) < 0)
         return err->code;
     want_next(trainer, update, range, number);
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[range->instructions[number].slot];
@@ -168,6 +194,8 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
         save_guard(trainer); /* a checkpoint may still be read from slot 0 */
     trainer->progress.viewed = 0;
     set_loss_scale(trainer);
+    if (stage_is_used(trainer))
+        return stage_run(trainer, update, range, err);
     for (int64_t i = 0; i < end; i++) {
         const struct tree_instruction *in = &range->instructions[i];
         if (in->kind == TREE_ADD) {
@@ -338,5 +366,7 @@ int train_run(struct trainer *trainer, struct fleet_error *err)
         if (rc < 0 || (rc = after_commit(trainer, err)) < 0)
             return rc;
     }
+    if (stage_report(trainer, err) < 0)
+        return err->code;
     return await_last_writes(trainer, err);
 }

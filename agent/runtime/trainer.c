@@ -279,6 +279,7 @@ void trainer_close(struct trainer *trainer)
     exchange_close(trainer);
     comm_free(trainer->net.comm);
     executor_free(trainer->device.executor);
+    stage_close(trainer);
     state_release(&trainer->state);
     backend_free(trainer->device.backend);
     exchange_release(trainer);

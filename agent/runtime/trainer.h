@@ -39,6 +39,7 @@
 #include "agent/runtime/running.h"
 #include "agent/runtime/save.h"
 #include "agent/runtime/share.h"
+#include "agent/runtime/stage.h"
 #include "agent/runtime/state.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/cells.h"
@@ -153,6 +154,7 @@ struct trainer {
     struct placement placement; /* of the memory in `state` */
     struct share share;
     struct state state;
+    struct trainer_stage stage; /* uses memory of `state` */
     struct trainer_progress progress;
     struct trainer_health health;
     struct trainer_report report;

@@ -91,7 +91,8 @@ static int output_of(const struct trainer *trainer, enum op_kind kind, enum op_k
 /* The norms that the optimizer reads. */
 static int norms_of(const struct trainer *trainer)
 {
-    return output_of(trainer, OP_GRAD_NORM, OP_JOIN_NORMS);
+    return stage_is_used(trainer) ? output_of(trainer, OP_TOTAL_NORM, OP_TOTAL_NORM)
+                                  : output_of(trainer, OP_GRAD_NORM, OP_JOIN_NORMS);
 }
 
 /* The last element of a variable; 0 if there is none. */

@@ -11,6 +11,22 @@
 #include "libfleet/base/error.h"
 #include "libfleet/program/slice.h"
 
+/* The rank's own variable for one of the whole program; PROGRAM_NONE: other stages have it. */
+static int own_var(const struct trainer *trainer, int whole)
+{
+    const struct plan *plan = &trainer->job.plan;
+
+    return plan->is_cut ? program_find_var(&plan->program, plan->whole.vars[whole].name) : whole;
+}
+
+/* Does cell `cell` have something of a tensor? Of one that several stages have, the first. */
+static bool has_part(const struct trainer *trainer, int whole, int cell)
+{
+    const struct plan *plan = &trainer->job.plan;
+
+    return !plan->is_cut || plan->whole.vars[whole].stage == cell;
+}
+
 /* The elements of a part to their places in the whole tensor. */
 static void scatter(const struct program_var *part, const float *from, float *to)
 {
@@ -22,12 +38,22 @@ static void scatter(const struct program_var *part, const float *from, float *to
     }
 }
 
-static int gather(struct trainer *trainer, const struct program_var *var, const float *mine,
-                  float *out, struct fleet_error *err)
+/* The part that cell `cell` has of a tensor; this rank has `var` of it. */
+static struct program_var part_of_cell(const struct trainer *trainer, const struct program_var *var,
+                                       int cell)
 {
     const struct topology *grid = &trainer->job.plan.topology;
+
+    return slice_of_rank(var, grid->degree[TOPOLOGY_MODEL],
+                         cells_coordinate(grid, cell, TOPOLOGY_MODEL));
+}
+
+/* `var`: this rank's, or the whole tensor if other stages have it; then `mine` is NULL. */
+static int gather(struct trainer *trainer, int whole, const struct program_var *var,
+                  const float *mine, float *out, struct fleet_error *err)
+{
     struct comm *comm = trainer->net.groups.communication.groups[EXCHANGE_CELLS];
-    int unit = cells_unit(grid), ranks = grid->degree[TOPOLOGY_MODEL];
+    int unit = cells_unit(&trainer->job.plan.topology);
     FLEET_AUTO_FREE float *parts = NULL;
     FLEET_AUTO_FREE size_t *bytes = calloc((size_t)unit, sizeof(*bytes));
     const float *from;
@@ -35,9 +61,9 @@ static int gather(struct trainer *trainer, const struct program_var *var, const 
 
     fleet_assert(bytes != NULL);
     for (int cell = 0; cell < unit; cell++) {
-        struct program_var part =
-            slice_of_rank(var, ranks, cells_coordinate(grid, cell, TOPOLOGY_MODEL));
-        bytes[cell] = (size_t)program_var_elements(&part) * sizeof(*parts);
+        struct program_var part = part_of_cell(trainer, var, cell);
+        if (has_part(trainer, whole, cell))
+            bytes[cell] = (size_t)program_var_elements(&part) * sizeof(*parts);
         sum += bytes[cell];
     }
     parts = malloc(sum + 1);
@@ -46,9 +72,9 @@ static int gather(struct trainer *trainer, const struct program_var *var, const 
         return fleet_error_wrap(err, "gather %s", var->name);
     from = parts;
     for (int cell = 0; cell < unit; cell++) {
-        struct program_var part =
-            slice_of_rank(var, ranks, cells_coordinate(grid, cell, TOPOLOGY_MODEL));
-        scatter(&part, from, out);
+        struct program_var part = part_of_cell(trainer, var, cell);
+        if (bytes[cell] > 0)
+            scatter(&part, from, out);
         from += bytes[cell] / sizeof(*from);
     }
     return 0;
@@ -57,18 +83,21 @@ static int gather(struct trainer *trainer, const struct program_var *var, const 
 int whole_gather(struct trainer *trainer, int var, const float *flat, float *out,
                  struct fleet_error *err)
 {
-    const struct program_var *of = &trainer->job.plan.program.vars[var];
+    int own = own_var(trainer, var), rc = 0;
+    const struct program_var *of = own == PROGRAM_NONE ? &plan_whole(&trainer->job.plan)->vars[var]
+                                                       : &trainer->job.plan.program.vars[own];
     struct backend *backend = trainer->state.backend;
-    float *device = (float *)flat + of->flat_offset;
+    float *device = own == PROGRAM_NONE ? NULL : (float *)flat + of->flat_offset, *mine = NULL;
     size_t bytes = (size_t)program_var_elements(of) * sizeof(*device);
-    float *mine = backend_map(backend, device, bytes, BACKEND_READ);
-    int rc = 0;
 
-    if (of->slice.parts == 0)
+    if (device)
+        mine = backend_map(backend, device, bytes, BACKEND_READ);
+    if (of->slice.parts == 0 && !trainer->job.plan.is_cut)
         memcpy(out, mine, bytes);
     else
-        rc = gather(trainer, of, mine, out, err);
-    backend_unmap(backend, device, bytes, BACKEND_READ, mine);
+        rc = gather(trainer, var, of, mine, out, err);
+    if (device)
+        backend_unmap(backend, device, bytes, BACKEND_READ, mine);
     return rc;
 }
 
@@ -76,7 +105,7 @@ static int digest_parameter(struct trainer *trainer, int var, struct fleet_sha25
                             struct fleet_error *err)
 {
     size_t bytes =
-        (size_t)slice_whole_elements(&trainer->job.plan.program.vars[var]) * sizeof(float);
+        (size_t)slice_whole_elements(&plan_whole(&trainer->job.plan)->vars[var]) * sizeof(float);
     FLEET_AUTO_FREE float *whole = malloc(bytes + 1);
     int rc;
 
@@ -90,7 +119,7 @@ static int digest_parameter(struct trainer *trainer, int var, struct fleet_sha25
 int whole_weights_sha256(struct trainer *trainer, char out[FLEET_SHA256_HEX_SIZE],
                          struct fleet_error *err)
 {
-    const struct program *program = &trainer->job.plan.program;
+    const struct program *program = plan_whole(&trainer->job.plan);
     FLEET_AUTO_FREE int *parameters = NULL;
     uint8_t digest[FLEET_SHA256_SIZE];
     struct fleet_sha256 *sha;
@@ -152,10 +181,13 @@ static void begin(const struct trainer *trainer, struct whole *whole)
 
     whole_release(whole);
     whole->is_made = true;
-    make_program(&plan->program, &whole->program);
+    make_program(plan_whole(plan), &whole->program);
     for (int i = 0; i < WHOLE_SPACES; i++)
         rule.divided |= OWNERSHIP_BIT(spaces[i]);
-    ownership_build(&whole->program, &rule, &whole->map);
+    if (plan->is_cut)
+        ownership_build_stages(&whole->program, unit, rule.divided, &whole->map);
+    else
+        ownership_build(&whole->program, &rule, &whole->map);
     for (int i = 0; i <= plan->program.state_count && trainer->generation.place.replica == 0; i++) {
         size_t bytes =
             (size_t)ownership_elements(&whole->map, spaces[i], whole->program.flat_count, cell) *
@@ -169,7 +201,7 @@ static void begin(const struct trainer *trainer, struct whole *whole)
 /* One tensor of one space on its way to the rank that writes it. */
 struct collection {
     struct trainer *trainer;
-    const struct program_var *var; /* our part */
+    const struct program_var *var; /* our part; the whole tensor if another stage has it */
     int writer;                    /* cell; its rank of the first replica */
     int replica;                   /* of the ranks that send: they own the space's line */
     float *mine, *out;             /* device and host memory; NULL: not ours */
@@ -178,15 +210,6 @@ struct collection {
 static int rank_of(const struct collection *c, int cell, int replica)
 {
     return cells_rank(&c->trainer->job.plan.topology, (struct cell_place){cell, replica});
-}
-
-/* What cell `cell` has of the tensor. */
-static struct program_var part_of(const struct collection *c, int cell)
-{
-    const struct topology *grid = &c->trainer->job.plan.topology;
-
-    return slice_of_rank(c->var, grid->degree[TOPOLOGY_MODEL],
-                         cells_coordinate(grid, cell, TOPOLOGY_MODEL));
 }
 
 /* On the writer: a message from each other rank that has a part, or the part itself. Each is as
@@ -198,7 +221,7 @@ static int expect_parts(const struct collection *c, float *parts, const float *m
     int64_t whole = slice_whole_elements(c->var);
 
     for (int cell = 0; cell < unit; cell++) {
-        struct program_var part = part_of(c, cell);
+        struct program_var part = part_of_cell(c->trainer, c->var, cell);
         int64_t elements = program_var_elements(&part);
         int from = rank_of(c, cell, c->replica);
         if (c->var->slice.parts == 0 && cell != c->writer)
@@ -247,17 +270,20 @@ static int collect(const struct collection *c, struct fleet_error *err)
     if (mine)
         backend_unmap(trainer->state.backend, c->mine, bytes, BACKEND_READ, mine);
     for (int cell = 0; cell < unit && c->out && rc == 0; cell++) {
-        struct program_var part = part_of(c, cell);
+        struct program_var part = part_of_cell(c->trainer, c->var, cell);
         if (c->var->slice.parts > 0 || cell == c->writer)
             scatter(&part, parts + (size_t)cell * (whole / sizeof(float)), c->out);
     }
     return rc < 0 ? fleet_error_wrap(err, "collect %s", c->var->name) : 0;
 }
 
+/* `var` of the whole program. A stage writes its own tensors: nothing is sent. */
 static int collect_tensor(struct trainer *trainer, struct whole *whole, int var, int space,
                           struct fleet_error *err)
 {
-    const struct program_var *of = &trainer->job.plan.program.vars[var];
+    int own = own_var(trainer, var);
+    const struct program_var *of =
+        own == PROGRAM_NONE ? &whole->program.vars[var] : &trainer->job.plan.program.vars[own];
     const struct ownership *map = &trainer->placement.map;
     const struct ownership_line *line = ownership_find(map, spaces[space], of->flat_offset);
     const struct cell_place *place = &trainer->generation.place;
@@ -266,7 +292,7 @@ static int collect_tensor(struct trainer *trainer, struct whole *whole, int var,
 
     c.replica = ownership_owner(map, line, 0);
     c.writer = ownership_find(&whole->map, spaces[space], whole_at)->shard;
-    if (c.replica == place->replica)
+    if (c.replica == place->replica && own != PROGRAM_NONE)
         c.mine = (float *)trainer->state.bases.segment[segments[space]] +
                  ownership_place(map, spaces[space], of->flat_offset, place->replica);
     if (place->replica == 0 && place->cell == c.writer)
@@ -277,7 +303,7 @@ static int collect_tensor(struct trainer *trainer, struct whole *whole, int var,
 
 int whole_make(struct trainer *trainer, struct whole *whole, struct fleet_error *err)
 {
-    const struct program *program = &trainer->job.plan.program;
+    const struct program *program = plan_whole(&trainer->job.plan);
     int rc = 0;
 
     begin(trainer, whole);

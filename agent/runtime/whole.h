@@ -18,7 +18,7 @@ struct trainer;
 #define WHOLE_SPACES 3 /* parameters, and at most two optimizer states */
 
 /* The whole tensors that a rank writes into a checkpoint: of each replica's tensors the ranks of
- * the replica write an equal share. */
+ * the replica write an equal share, or, as stages of a pipeline, their own. */
 struct whole {
     struct program program;      /* that of a rank which has all of each tensor */
     struct ownership map;        /* its shards are the cells */
@@ -28,9 +28,9 @@ struct whole {
 };
 
 /*
- * Gather all of parameter `var` in `flat`, which is laid out as the space of the parameters is, on
- * every rank of the replica. `out` is host memory for slice_whole_elements(). Errors as
- * comm_all_gather(). A tensor that is not divided is copied.
+ * Gather all of parameter `var` of plan_whole() in `flat`, which is laid out as the space of the
+ * parameters is, on every rank of the replica. `out` is host memory for slice_whole_elements().
+ * Errors as comm_all_gather(). A tensor that every rank has is copied.
  */
 int whole_gather(struct trainer *trainer, int var, const float *flat, float *out,
                  struct fleet_error *err);

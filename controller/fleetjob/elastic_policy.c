@@ -30,9 +30,13 @@ static double replacement_ms(const struct fleetjob_spec *spec)
 /* Whether and how ranks of the built-in trainer share a model. */
 static struct topology grid_of(const struct fleetjob_spec *spec)
 {
-    struct plan_request request =
-        plan_request_of(spec->has_training ? &spec->training : NULL, &spec->strategy,
-                        spec->strategy_policy, &spec->strategy_options, PLAN_ANY_WORLD);
+    const struct fleetjob_worker *worker = &spec->worker;
+    int64_t fixed = worker->min_replicas == worker->max_replicas
+                        ? worker->replicas * worker->processes_per_pod
+                        : PLAN_ANY_WORLD;
+    struct plan_request request = plan_request_of(
+        spec->has_training ? &spec->training : NULL, &spec->strategy, spec->strategy_policy,
+        &spec->strategy_options, fixed <= TOPOLOGY_WORLD_MAX ? (int)fixed : PLAN_ANY_WORLD);
 
     return spec->has_training ? plan_least_grid(&request) : (struct topology){0};
 }

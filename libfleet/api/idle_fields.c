@@ -63,27 +63,25 @@ static const char *all_reduce_ends(const struct fleetjob_spec *spec, const struc
                : NULL;
 }
 
-static const char *only_explained(bool is_set, const struct strategy *s)
+static const char *needs_pipeline(bool is_set, const struct strategy *s)
 {
-    return !is_set       ? NULL
-           : s->pipeline ? "only `fleetjob plan` reads it until pipelines run"
-                         : "pipeline is off";
+    return is_set && !s->pipeline ? "pipeline is off" : NULL;
 }
 
 static const char *pipeline_schedule(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    return only_explained(spec->strategy_options.pipeline_schedule != STRATEGY_SCHEDULE_STRATEGY,
+    return needs_pipeline(spec->strategy_options.pipeline_schedule != STRATEGY_SCHEDULE_STRATEGY,
                           s);
 }
 
 static const char *pipeline_chunks(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    return only_explained(spec->strategy_options.pipeline_chunks > 1, s);
+    return needs_pipeline(spec->strategy_options.pipeline_chunks > 1, s);
 }
 
 static const char *pipeline_layers(const struct fleetjob_spec *spec, const struct strategy *s)
 {
-    return only_explained(spec->strategy_options.pipeline_layers.count > 0, s);
+    return needs_pipeline(spec->strategy_options.pipeline_layers.count > 0, s);
 }
 
 /* ---- training -------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "libfleet/api/spares.h"
 #include "libfleet/api/validation.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 
 /* Could all of these fields be read? The list ends with NULL. */
@@ -151,6 +152,24 @@ static struct plan_request make_request(const struct fleetjob *job,
     return request;
 }
 
+/* The hub of an elastic job must know which members make a replica. */
+static void check_stages(const struct fleetjob *job, const struct plan *plan,
+                         struct fleet_errors *errors)
+{
+    const struct fleetjob_worker *worker = &job->spec.worker;
+    const struct strategy *strategy = &job->spec.strategy;
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    if (!plan->is_cut || worker->min_replicas >= worker->max_replicas ||
+        topology_least_world(strategy) % plan->topology.degree[TOPOLOGY_PIPELINE] == 0)
+        return;
+    fleet_strbuf_appendf(&path, "%s.pipeline", fleetjob_strategy_path(job));
+    fleet_errors_add(errors, path.text,
+                     "an elastic job needs the number of stages: give hybrid_configs.pp_degree, "
+                     "which is %d with %d workers",
+                     plan->topology.degree[TOPOLOGY_PIPELINE], plan->world);
+}
+
 /* Make the plan, or only the checks that do not need it. If a setting cannot run, do not report it
  * for the wrong optimizer as well. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
@@ -163,6 +182,8 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
     if (options->world_size == 0 && warnings)
         leave_spares(job, &request, warnings);
     has_plan = build_plan(job, &request, out, &found);
+    if (has_plan)
+        check_stages(job, out, &found);
     plan_obstacles(&request, &obstacles);
     fleet_errors_merge(errors, &found);
     for (size_t i = 0; i < obstacles.count && i < FLEET_ERRORS_MAX; i++)

@@ -38,8 +38,9 @@ void ownership_build_whole(int replicas, struct ownership *out)
     add_whole(out, EVERY_SPACE, OWNERSHIP_ALL);
 }
 
-/* Parameters in the order of the flat space, and their sizes; returns how many. */
-static size_t list_parameters(const struct program *program, int64_t *firsts, int64_t *sizes)
+/* Parameters in the order of the flat space, their sizes and their stages; returns how many. */
+static size_t list_parameters(const struct program *program, int64_t *firsts, int64_t *sizes,
+                              int *stages)
 {
     size_t count = 0;
 
@@ -49,13 +50,15 @@ static size_t list_parameters(const struct program *program, int64_t *firsts, in
             continue;
         fleet_assert(count == 0 || firsts[count - 1] < var->flat_offset);
         firsts[count] = var->flat_offset;
+        stages[count] = var->stage;
         sizes[count++] = slice_whole_elements(var); /* the same in each cell */
     }
     return count;
 }
 
+/* `rule` NULL: the shards are the stages, with the spaces `divided`. */
 static void add_shards(struct ownership *map, const struct program *program,
-                       const struct ownership_rule *rule)
+                       const struct ownership_rule *rule, unsigned int divided)
 {
     size_t room = (size_t)program->var_count + 1, count;
     FLEET_AUTO_FREE int64_t *firsts = calloc(room, sizeof(*firsts));
@@ -63,14 +66,15 @@ static void add_shards(struct ownership *map, const struct program *program,
     FLEET_AUTO_FREE int *shards = calloc(room, sizeof(*shards));
 
     fleet_assert(firsts && sizes && shards);
-    count = list_parameters(program, firsts, sizes);
-    (rule->greedy ? partition_greedy : partition_ordered)(sizes, count, map->shards, shards);
+    count = list_parameters(program, firsts, sizes, shards);
+    if (rule)
+        (rule->greedy ? partition_greedy : partition_ordered)(sizes, count, map->shards, shards);
     for (size_t i = 0; i < count; i++) {
         int64_t end = i + 1 < count ? firsts[i + 1] : program->flat_count;
         if (i > 0 && shards[i] == shards[i - 1])
             map->lines[map->count - 1].end = end;
         else
-            add_line(map, (struct ownership_line){.spaces = rule->divided,
+            add_line(map, (struct ownership_line){.spaces = divided,
                                                   .first = firsts[i],
                                                   .end = end,
                                                   .holders = OWNERSHIP_SHARD,
@@ -92,7 +96,15 @@ void ownership_build(const struct program *program, const struct ownership_rule 
                            .shards = rule->shards < rule->replicas ? rule->shards : rule->replicas,
                            .has_buddies = rule->has_buddies};
     add_whole(out, EVERY_SPACE & ~rule->divided, OWNERSHIP_ALL);
-    add_shards(out, program, rule);
+    add_shards(out, program, rule, rule->divided);
+}
+
+void ownership_build_stages(const struct program *program, int stages, unsigned int divided,
+                            struct ownership *out)
+{
+    *out = (struct ownership){.replicas = stages, .shards = stages};
+    add_whole(out, EVERY_SPACE & ~divided, OWNERSHIP_ALL);
+    add_shards(out, program, NULL, divided);
 }
 
 void ownership_release(struct ownership *map)

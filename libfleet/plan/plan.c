@@ -19,6 +19,7 @@
 #include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/plan_idle.h"
+#include "libfleet/plan/plan_stages.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/support.h"
 #include "libfleet/program/models/model.h"
@@ -57,6 +58,8 @@ static void list_obstacles(const struct plan_request *request, struct plan *plan
         .selection = &plan->selection, .topology = &plan->topology, .training = request->training};
 
     plan->formula_units = support_list(&question, &plan->cannot_run);
+    if (request->is_draft && plan->topology.degree[TOPOLOGY_PIPELINE] > 1)
+        plan->formula_units |= UNIT_BIT(UNIT_PIPELINE) & plan->selection.units;
 }
 
 /* The user wrote `auto` and no knob that it chose: name the choice. */
@@ -192,14 +195,6 @@ static void take_idle_units_back(struct select_result *selection)
     applied->count = kept;
 }
 
-/* The part of divided tensors that ranks of the plan's cell have. */
-static struct program_cell program_cell_of(const struct plan *plan)
-{
-    return (struct program_cell){.model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
-                                 .model_rank =
-                                     cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL)};
-}
-
 /* Ranks that share tensors divide heads and features. Otherwise the whole program is built, to find
  * its other errors. */
 static bool is_divisible(const struct plan_request *request, const struct plan *plan)
@@ -211,25 +206,37 @@ static bool is_divisible(const struct plan_request *request, const struct plan *
                0;
 }
 
-/* Program and memory, if the size of the model is known; the selection is made. */
-static int build_program_parts(const struct plan_request *request, const struct strategy *asked,
-                               struct plan *plan, struct fleet_errors *errors)
+static struct pass_context context_of(const struct plan_request *request, const struct plan *plan)
 {
     struct pass_context context = {.training = request->training,
                                    .strategy = &plan->selection.final,
                                    .options = request->options,
-                                   .idle = &plan->selection.without_effect,
-                                   .notes = &plan->selection.notes,
-                                   .world = plan->world,
-                                   .cell = is_divisible(request, plan) ? program_cell_of(plan)
-                                                                       : (struct program_cell){0}};
-    struct fleet_error err;
+                                   .world = plan->world};
 
+    if (is_divisible(request, plan))
+        context.cell = plan_stages_cell(request, plan);
+    return context;
+}
+
+/* The program, if the size of the model is known; the selection is made. If its layers will be cut,
+ * it has all of them so far. */
+static int build_program(const struct plan_request *request, const struct strategy *asked,
+                         struct plan *plan, struct fleet_errors *errors)
+{
+    struct pass_context context;
+
+    plan->is_cut = plan_stages_wanted(request, plan);
+    context = context_of(request, plan);
+    context.idle = &plan->selection.without_effect;
+    context.notes = &plan->selection.notes;
+    if (plan->is_cut)
+        context.cell.stage = PROGRAM_EVERY_STAGE;
     (void)check_surroundings(request, plan, errors);
     if (training_lacks_vocabulary(request->training)) {
         select_note(&plan->selection.notes, "model.vocabulary",
                     "the tokenizer's size, which is known where data.vocabulary is read; no bytes "
                     "are planned without it");
+        plan->is_cut = false;
         return 0;
     }
     if (program_build(&context, path_of(request), &plan->program, errors) < 0)
@@ -238,6 +245,22 @@ static int build_program_parts(const struct plan_request *request, const struct 
     take_idle_units_back(&plan->selection);
     if (request->world != PLAN_ANY_WORLD && !request->is_draft)
         plan_idle_list(asked, &context, plan);
+    return 0;
+}
+
+static int lay_out(const struct plan_request *request, struct plan *plan,
+                   struct fleet_errors *errors)
+{
+    struct fleet_error err;
+
+    if (!plan->has_program || plan->borrows_program)
+        return 0;
+    if (plan->is_cut) {
+        struct pass_context context = context_of(request, plan);
+        if (plan_stages_build(&context, path_of(request), !request->keeps_settings, plan, errors) <
+            0)
+            return -EINVAL;
+    }
     plan_ownership(plan, plan_replicas(plan), plan_shards(plan), &plan->ownership);
     if (memory_plan_build(&plan->program, &plan->ownership, ownership_heaviest(&plan->ownership),
                           &plan->memory, &err) < 0) {
@@ -270,7 +293,7 @@ static int take_program(const struct plan_request *request, const struct strateg
     if (!request->training)
         return 0;
     if (!request->like || !has_program_of(plan, request->like))
-        return build_program_parts(request, asked, plan, errors);
+        return build_program(request, asked, plan, errors);
     (void)check_surroundings(request, plan, errors);
     borrow_program(request->like, plan);
     return 0;
@@ -303,6 +326,9 @@ static void take_schedule(const struct plan_request *request, struct plan *plan)
 
     if (request->training)
         count = training_micro_batches(request->training) / plan_replicas(plan);
+    if (plan->is_cut) /* all of an update */
+        count = training_micro_batches(request->training) * plan->program.merge_steps /
+                plan_replicas(plan);
     count = count < MICRO_BATCHES_MAX ? count : MICRO_BATCHES_MAX;
     plan->schedule = (struct pipeline_shape){
         .stages = plan->topology.degree[TOPOLOGY_PIPELINE],
@@ -318,6 +344,8 @@ static void check_schedule(const struct plan_request *request, const struct plan
 {
     struct fleet_error err;
 
+    if (request->keeps_settings && plan->schedule.chunks == 1)
+        return; /* fewer workers, or more, train on: a stage may have fewer micro-batches */
     if (request->training && !request->is_draft && pipeline_check(&plan->schedule, &err) < 0)
         fleet_errors_add(errors,
                          plan->schedule.chunks > 1 ? "spec.strategyOptions.pipelineChunks"
@@ -339,6 +367,8 @@ static const char *division_path(const struct plan_request *request,
 static int divide(const struct plan_request *request, struct plan *plan,
                   struct fleet_errors *errors)
 {
+    FLEET_AUTO_FREE int64_t *layers =
+        calloc((size_t)plan->topology.degree[TOPOLOGY_PIPELINE], sizeof(*layers));
     const int *degree = plan->topology.degree;
     struct plan_division division = {.stages = degree[TOPOLOGY_PIPELINE],
                                      .model_ranks = plan->has_program ? 1 : degree[TOPOLOGY_MODEL],
@@ -348,14 +378,22 @@ static int divide(const struct plan_request *request, struct plan *plan,
     struct fleet_error err;
     int rc;
 
+    fleet_assert(layers != NULL);
     if (options && division.stages > 1) {
         division.chunks = (int)options->pipeline_chunks;
         division.layers = options->pipeline_layers.items;
         division.layer_count = options->pipeline_layers.count;
     }
+    if (plan->is_cut && division.chunks <= 1 && division.layer_count == 0 &&
+        plan_stages_layers(plan, division.stages, layers)) {
+        division.layers = layers;
+        division.layer_count = (size_t)division.stages;
+    }
     rc = plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
     if (rc < 0)
         fleet_errors_add(errors, division_path(request, &division), "%s", err.text);
+    else
+        plan->parts.division.layers = NULL; /* borrowed */
     take_schedule(request, plan);
     check_schedule(request, plan, errors);
     return rc;
@@ -405,7 +443,7 @@ static int build(const struct plan_request *request, const struct strategy *aske
         return -EINVAL;
     check_model_ranks(request, asked, plan, errors);
     if (take_program(request, asked, plan, errors) < 0 || divide(request, plan, errors) < 0 ||
-        errors->count > before)
+        errors->count > before || lay_out(request, plan, errors) < 0)
         return -EINVAL;
     measure(request, plan);
     plan_cost(plan);
@@ -447,6 +485,8 @@ struct topology plan_least_grid(const struct plan_request *request)
     struct select_options options;
     struct topology grid = {0};
 
+    if (plan.world == 1 && request->strategy->pipeline && request->world != PLAN_ANY_WORLD)
+        plan.world = request->world; /* the ranks that there are become stages */
     if (plan.world > 1) {
         options = select_options_of(request, plan.world);
         if (strategy_select(request->strategy, &options, "", &plan.selection, &ignored) == 0 &&
@@ -485,6 +525,11 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
     return 0;
 }
 
+const struct program *plan_whole(const struct plan *plan)
+{
+    return plan->is_cut ? &plan->whole : &plan->program;
+}
+
 /* Where a knob in effect has no pass, the program is that of a job without it. */
 int plan_shards(const struct plan *plan)
 {
@@ -517,6 +562,7 @@ void plan_release(struct plan *plan)
         memory_plan_release(&plan->memory);
     if (plan->has_program && !plan->borrows_program)
         program_release(&plan->program);
+    plan_stages_release(plan);
     select_notes_release(&plan->cannot_run);
     select_result_release(&plan->selection);
     *plan = (struct plan){0};

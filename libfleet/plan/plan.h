@@ -34,6 +34,7 @@
 #include "libfleet/strategy/topology.h"
 
 struct fleet_errors;
+struct plan_stage_program;
 struct strategy_options;
 struct training_config;
 
@@ -100,6 +101,9 @@ struct plan {
     bool borrows_program;   /* program and memory are those of plan_request.like */
     int cell;               /* whose program it is (cells.h) */
     struct program program; /* of every rank of the cell; without the knobs in cannot_run */
+    bool is_cut;          /* the cells are stages of a pipeline, each with parameters of its own */
+    struct program whole; /* is_cut: of the whole model, with each parameter's first stage */
+    struct plan_stage_program *stages; /* is_cut: [stages] of other cells; NULL for a trainer */
     struct ownership ownership;
     struct memory_plan memory;      /* of the rank that holds most */
     struct select_result selection; /* applied, dropped, without_effect, depends_on_workers */
@@ -140,7 +144,9 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
 
 /*
  * The grid of the fewest ranks if ranks share a model, for the hub: worlds of the job are multiples
- * of its world. `world` 0: ranks do not share a model, or it is not known how. Nothing is reported.
+ * of its world. `world` 0: ranks do not share a model, or it is not known how. If the strategy
+ * leaves the number of stages open, request->world is the job's fixed number of ranks. Nothing is
+ * reported.
  */
 struct topology plan_least_grid(const struct plan_request *request);
 
@@ -149,6 +155,9 @@ struct topology plan_least_grid(const struct plan_request *request);
  * that of another generation of the job. The plan has a program. Release *out.
  */
 void plan_ownership(const struct plan *plan, int replicas, int shards, struct ownership *out);
+
+/* The program that has all parameters: `whole` where stages share them, else the plan's own. */
+const struct program *plan_whole(const struct plan *plan);
 
 /* Shards of the plan's own map. */
 int plan_shards(const struct plan *plan);

@@ -6,6 +6,7 @@
 
 #include "libfleet/plan/adders.h"
 #include "libfleet/plan/plan_cost_internal.h"
+#include "libfleet/plan/plan_stages.h"
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_memory.h"
@@ -110,7 +111,8 @@ static size_t exchange_bytes(const struct plan *plan)
            runtime_exchange_bytes(nodes_total, replicas, plan_cost_bucket_elements(&plan->program));
 }
 
-static void bytes_of_program(const struct plan *plan, size_t *bytes)
+/* Of a rank that holds `copies` micro-batches at one time. */
+static void bytes_of_program(const struct plan *plan, size_t copies, size_t *bytes)
 {
     const size_t *memory = plan->memory.bytes;
 
@@ -120,12 +122,12 @@ static void bytes_of_program(const struct plan *plan, size_t *bytes)
     bytes[PLAN_BYTES_OPTIMIZER] = memory[MEMORY_STATE0] + memory[MEMORY_STATE1];
     bytes[PLAN_BYTES_BUFFERS] =
         memory[MEMORY_BUFFERS] + runtime_leaf_bytes(plan->leaves, plan->program.buffer_count);
-    bytes[PLAN_BYTES_INPUTS] = (1 + RUNTIME_PREFETCH_PLACES) * memory[MEMORY_INPUTS];
-    bytes[PLAN_BYTES_ACTIVATIONS] = memory[MEMORY_ARENA];
+    bytes[PLAN_BYTES_INPUTS] = (copies + RUNTIME_PREFETCH_PLACES) * memory[MEMORY_INPUTS];
+    bytes[PLAN_BYTES_ACTIVATIONS] = copies * memory[MEMORY_ARENA];
     bytes[PLAN_BYTES_SCRATCH] =
         memory[MEMORY_SCRATCH] + memory[MEMORY_SCALARS] + runtime_kernel_bytes(plan->threads);
     bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan);
-    bytes[PLAN_BYTES_HOST] = memory[MEMORY_HOST];
+    bytes[PLAN_BYTES_HOST] = copies * memory[MEMORY_HOST];
 }
 
 static void set_formula(size_t *bytes, bool *by_formula, enum plan_bytes kind, double value)
@@ -197,8 +199,10 @@ static size_t held_sums(const struct plan *plan, int shard)
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT])
 {
+    struct plan view = plan_stages_view(plan, stage);
+
     memset(by_formula, 0, PLAN_BYTES_COUNT * sizeof(*by_formula));
-    bytes_of_program(plan, bytes);
+    bytes_of_program(&view, (size_t)plan_stages_copies(plan, stage), bytes);
     if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS)
         bytes[PLAN_BYTES_OPTIMIZER] = held_states(plan, shard);
     if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&

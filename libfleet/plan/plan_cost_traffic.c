@@ -5,6 +5,7 @@
 
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/plan_cost_internal.h"
+#include "libfleet/plan/plan_stages.h"
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/plan/tree.h"
 
@@ -226,7 +227,8 @@ void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct p
 
     *out = (struct plan_traffic){.count = 0};
     if (plan->has_program && plan->formula_units == 0) {
-        program_traffic(plan, replica, out);
+        struct plan view = plan_stages_view(plan, stage);
+        program_traffic(&view, replica, out);
         return;
     }
     if (is_sharded_by_formula(plan))

@@ -144,14 +144,35 @@ static bool is_same_without(struct idle *idle, const char *path)
 static void compare(struct idle *idle, const char *path)
 {
     struct select_result *selection = &idle->plan->selection;
+    const char *last = strrchr(path, '.');
+    bool is_degree = idle->plan->is_cut && last && strcmp(last, ".pp_degree") == 0;
 
     idle->built += idle->plan->program.op_count;
     if (idle->built > BUILT_MAX)
         select_note(&selection->notes, path,
                     "the model has too many operators to find out whether it changes the program");
     else if (is_same_without(idle, path))
-        select_note(&selection->without_effect, path,
+        select_note(is_degree ? &selection->notes : &selection->without_effect, path,
                     "the program of this job is the same without it");
+}
+
+/* Of a pipeline's micro-batches: their order, which is in no program, and their number and size,
+ * which the job has written twice then. */
+static bool judge_schedule(struct idle *idle, const char *path)
+{
+    static const char *const twice[] = {"pipeline_configs.micro_batch",
+                                        "pipeline_configs.micro_batch_size",
+                                        "pipeline_configs.accumulate_steps"};
+
+    if (!idle->plan->is_cut)
+        return false;
+    for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++)
+        if (strcmp(path, twice[i]) == 0) {
+            select_note(&idle->plan->selection.notes, path,
+                        "is what globalBatchSize and microBatchSize say, too");
+            return true;
+        }
+    return strcmp(path, "pipeline_configs.schedule_mode") == 0;
 }
 
 /* The same of when ranks exchange what. */
@@ -191,7 +212,7 @@ static void judge(struct idle *idle, const char *path)
     if (!is_scaling)
         why = judge_exchange(idle, path, &is_exchange);
 
-    if (is_explained(idle->plan, path))
+    if (is_explained(idle->plan, path) || judge_schedule(idle, path))
         return;
     if (*why)
         select_note(notes, path, "%s", why);

@@ -40,6 +40,8 @@ static enum transfer_what what_of(const struct program_op *op)
 
     if (op->kind == OP_DGC_GATHER)
         return TRANSFER_LARGEST_GRADIENTS;
+    if (op->kind == OP_SEND && op->section == PROGRAM_SECTION_MICRO_BATCH)
+        return op->backward ? TRANSFER_ACTIVATION_GRADIENTS : TRANSFER_ACTIVATIONS;
     if (op->section == PROGRAM_SECTION_AVERAGE) /* differences lie where gradients do */
         return TRANSFER_PARAMETERS_OF_INTERVAL;
     if (space == OP_SPACE_GRADIENTS && op->attributes.wire == OP_WIRE_FP16)
@@ -219,7 +221,7 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
         struct runtime_place place;
         double times;
 
-        if (!op_definition(op->kind)->is_communication)
+        if (!op_definition(op->kind)->is_communication || op->kind == OP_RECEIVE)
             continue;
         times = times_of(plan, op);
         place = place_of(plan, op, replica);

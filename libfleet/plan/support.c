@@ -17,9 +17,12 @@ static bool is_unit(const struct support_question *q, const struct support_gap *
 }
 
 /* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
-static bool is_divided(const struct support_question *q, const struct support_gap *gap)
+static bool is_cut_and_divided(const struct support_question *q, const struct support_gap *gap)
 {
-    return is_unit(q, gap) && q->topology->degree[TOPOLOGY_PIPELINE] > 1;
+    const int *degree = q->topology->degree;
+
+    return is_unit(q, gap) && degree[TOPOLOGY_PIPELINE] > 1 &&
+           (degree[TOPOLOGY_SHARDING] > 1 || degree[TOPOLOGY_MODEL] > 1);
 }
 
 static bool has_shards(const struct support_question *q)
@@ -92,11 +95,11 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 #define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
 
 const struct support_gap support_gaps[] = {
-    {"pipeline",
-     {"hybrid_configs.pp_degree", "sharding_configs.pp_degree"},
-     "with more than one stage",
-     NO_PASS,
-     is_divided,
+    {"hybrid_configs.pp_degree",
+     {"sharding_configs.pp_degree"},
+     "above 1, together with sharding or tensor parallelism",
+     "the built-in trainer cannot divide the state or the tensors of stages over further ranks yet",
+     is_cut_and_divided,
      UNIT_BIT(UNIT_PIPELINE)},
     {"sharding_configs.stage",
      {NULL},
@@ -179,7 +182,7 @@ static void note(const struct strategy *s, const struct support_gap *gap, struct
     if (field->kind == KNOB_STRING)
         select_note(out, gap->knob, "is %s: %s", *(char *const *)knob_value(field, message),
                     gap->because);
-    else if (field->kind == KNOB_INT)
+    else if (field->kind == KNOB_INT && *knob_has(field, message))
         select_note(out, gap->knob, "is %d: %s", *(const int32_t *)knob_value(field, message),
                     gap->because);
     else
@@ -233,6 +236,7 @@ const char *support_blamed_field(const struct strategy *asked, const char *knob)
         {.knob = "tensor_parallel",
          .degrees = {"hybrid_configs.mp_degree", "sharding_configs.mp_degree",
                      "tensor_parallel_configs.tensor_parallel_degree"}},
+        {.knob = "pipeline", .degrees = {"hybrid_configs.pp_degree", "sharding_configs.pp_degree"}},
         {0}};
     const char *degree;
 

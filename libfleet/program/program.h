@@ -96,12 +96,15 @@ struct program_slice {
     int64_t first[PROGRAM_SLICE_PARTS_MAX], count[PROGRAM_SLICE_PARTS_MAX]; /* ascending */
 };
 
+/* As `stage` of a cell: the program has all layers, and each parameter says which stage has it. */
+#define PROGRAM_EVERY_STAGE (-1)
+
 /* The ranks that share the tensors of a model, the stages of a pipeline, and which this one is. */
 struct program_cell {
     int model_ranks; /* 0 and 1: one rank has all of each tensor */
     int model_rank;
-    int stages; /* 0 and 1: one rank has all layers */
-    int stage;
+    int stages;          /* 0 and 1: one rank has all layers */
+    int stage;           /* or PROGRAM_EVERY_STAGE */
     int chunks;          /* of layers, on each stage; 0 counts as 1 */
     bool splits_weights; /* a backward pass without the gradients of weights, then these alone */
 };
@@ -123,6 +126,7 @@ struct program_var {
     /* PARAMETER of a stage of a pipeline (passes/pipeline.h). */
     int number;   /* among the trained parameters of the whole model, by name */
     bool is_copy; /* an earlier stage has it, too, and sums its gradient */
+    int stage;    /* PARAMETER of a program of every stage: the first stage that has it */
 };
 
 /*

@@ -49,8 +49,7 @@ static const struct fleet_field options_fields[] = {
      .default_text = "\"strategy\"",
      .choices = schedules,
      .description = "pipeline: the order of pipeline_configs.schedule_mode, or ZB-H1, which fills "
-                    "bubbles with the gradients of weights. Only `fleetjob plan` reads it until "
-                    "pipelines run."},
+                    "bubbles with the gradients of weights."},
     {.name = "pipelineChunks",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN | FLEET_MAX,
@@ -60,7 +59,7 @@ static const struct fleet_field options_fields[] = {
      .default_text = "1",
      .description = "pipeline: chunks of layers on each stage; more than 1 interleaves them, which "
                     "needs 1F1B, at least 3 stages, and a multiple of the stages, at least twice "
-                    "them, as micro-batches. Only `fleetjob plan` reads it until pipelines run."},
+                    "them, as micro-batches."},
     {.name = "pipelineLayers",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_INT,
@@ -70,8 +69,7 @@ static const struct fleet_field options_fields[] = {
      .count_max = STRATEGY_ENDS_MAX,
      .description = "pipeline: the number of layers of each stage, in order; with pipelineChunks "
                     "that of each virtual stage, c·P + s for chunk c of stage s. Without it the "
-                    "layers are divided by the operations that they take. Only `fleetjob plan` "
-                    "reads it until pipelines run."},
+                    "layers are divided by the operations that they take."},
     {.name = "allReduceEnds",
      .kind = FLEET_FIELD_LIST,
      .item = FLEET_FIELD_INT,

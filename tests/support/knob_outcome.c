@@ -12,6 +12,7 @@
 #include "libfleet/plan/plan.h"
 #include "libfleet/program/dgc.h"
 #include "libfleet/program/print.h"
+#include "libfleet/strategy/pipeline_schedule.h"
 #include "libfleet/training/averaging.h"
 #include "libfleet/training/loss_scaling.h"
 
@@ -107,6 +108,8 @@ static void append_plan(struct outcome *o, const struct plan *plan)
     if (plan->topology.degree[TOPOLOGY_MODEL] > 1) /* the start of the parameters */
         fleet_strbuf_appendf(&o->runs, "%d\n",
                              plan->selection.final.tensor_parallel_configs.tensor_init_seed);
+    if (plan->is_cut)
+        pipeline_print(&plan->schedule, 0, &o->runs);
     append_scaling(&o->runs, &plan->selection.final);
     if (plan->world > 1)
         append_exchange(&o->runs, &plan->selection.final, &plan->program);

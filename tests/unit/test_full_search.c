@@ -116,7 +116,7 @@ static void plan_one(struct brute *brute, const struct full_choice *choice)
     training.micro_batch_size = choice->micro_batch;
     full_strategy(brute->request->strategy, choice, &strategy);
     request = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, world);
-    request.only_explain = true;
+    request.only_explain = request.is_draft = true;
     if (plan_build(&request, &plan, &errors) < 0) {
         fleet_errors_release(&errors);
         return;

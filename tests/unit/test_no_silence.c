@@ -171,6 +171,11 @@ static const struct {
     {"amp_configs.use_fp16_guard", "7.2 (8): no part of a model is marked"},
     {"build_strategy", "19: fused kernels and memory, not arithmetic"},
     {"execution_strategy", "19: no counterpart"},
+    {"pipeline_configs.micro_batch", "18.1: the batch's sizes say the number, too"},
+    {"pipeline_configs.micro_batch_size", "18.1: the batch's sizes say it, too"},
+    {"pipeline_configs.accumulate_steps", "18.1: the batch's sizes say the number, too"},
+    {"pipeline_configs.p2p_cache_shape", "18.4: shapes are known before the first message"},
+    {"pipeline_configs.enable_partial_send_recv", "18.4: how a message travels"},
     {"gradient_scale_configs.scale_gradient", "5: equal in exact arithmetic before and after"},
 };
 
@@ -267,11 +272,11 @@ static void append_chain(struct fleet_strbuf *out, const struct select_result *r
             fleet_strbuf_appendf(out, "%s ", unit_name(exchanges[j]));
 }
 
-/* Sharding, which one worker does not have, may leave out another knob; a trainer plans each
- * generation with its own number of workers, and begins with the plan of the first. */
+/* Sharding and stages, which one worker does not have, may leave out another knob; a trainer plans
+ * each generation with its own number of workers, and begins with the plan of the first. */
 static bool can_run(const struct select_result *result)
 {
-    if (select_is_applied(result, UNIT_SHARDING))
+    if (select_is_applied(result, UNIT_SHARDING) || select_is_applied(result, UNIT_PIPELINE))
         return false;
     for (size_t i = 0; i < result->applied.count; i++)
         if (!pass_exists(result->applied.items[i]))

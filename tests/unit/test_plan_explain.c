@@ -31,7 +31,8 @@ static void test_plan_explain__cuts_layers_into_stages(void **state)
 {
     struct job job;
     const struct plan_stage *stages;
-    size_t whole;
+    size_t whole, arena;
+    FLEET_AUTO_JSON cJSON *json = NULL;
 
     (void)state;
     job_init(&job, JOB("adam"), "{}", 1);
@@ -50,18 +51,24 @@ static void test_plan_explain__cuts_layers_into_stages(void **state)
     assert_int_equal(stages[1].elements, 2 * LAYER);
     assert_int_equal(stages[3].elements, 2 * LAYER + TOKENS + LAST_NORM);
     assert_int_equal(job.plan.parts.shared_elements, TOKENS);
-    /* the first stage holds four micro-batches of a quarter of the layers */
-    expect_bytes(&job.plan, PLAN_BYTES_ACTIVATIONS, (double)whole);
-    assert_true(job.plan.by_formula[PLAN_BYTES_ACTIVATIONS]);
-    /* the second sends most: both ways, for each of 64 micro-batches */
+    /* the first stage holds four micro-batches */
+    arena = job.plan.memory.bytes[MEMORY_ARENA];
+    assert_true(arena < whole);
+    expect_bytes(&job.plan, PLAN_BYTES_ACTIVATIONS, 4.0 * (double)arena);
+    assert_false(job.plan.by_formula[PLAN_BYTES_ACTIVATIONS]);
+    /* those in the middle send most: both ways, and what the head adds to the embedding's gradient,
+     * for each of 64 micro-batches */
     expect_sent(&job.plan.traffic, "send", "activations", 64.0 * BOUNDARY);
-    expect_sent(&job.plan.traffic, "send", "gradients of activations", 64.0 * BOUNDARY);
+    expect_sent(&job.plan.traffic, "send", "gradients of activations",
+                64.0 * (BOUNDARY + 4.0 * TOKENS));
     job_release(&job);
     job_init(&job, JOB("adam"),
              "{\"pipeline\":true,\"pipeline_configs\":{\"accumulate_steps\":64,"
              "\"schedule_mode\":\"F-then-B\"}}",
              4);
-    expect_bytes(&job.plan, PLAN_BYTES_ACTIVATIONS, (double)whole / 4 * 64);
+    json = plan_encode_rank(&job.plan, 0);
+    assert_float_equal(fleet_json_at(json, "bytes.activations")->valuedouble, 64.0 * (double)arena,
+                       0.5);
     job_release(&job);
 }
 
@@ -228,12 +235,12 @@ static void test_plan_explain__refuses_to_run_what_has_no_pass(void **state)
     struct plan_request request = {.world = 4};
 
     (void)state;
-    job_init(&job, JOB("momentum"), "{\"pipeline\":true}", 4);
+    job_init(&job, JOB("momentum"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":3}}", 4);
     request.training = &job.training;
     request.strategy = &job.strategy;
     assert_int_equal(plan_build(&request, &plan, &errors), -EINVAL);
     assert_int_equal(errors.count, 1);
-    assert_string_equal(errors.items[0].path, "spec.strategy.pipeline");
+    assert_string_equal(errors.items[0].path, "spec.strategy.sharding_configs.stage");
     fleet_errors_release(&errors);
     job_release(&job);
 }

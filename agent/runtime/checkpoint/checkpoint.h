@@ -65,9 +65,12 @@ struct checkpoint_space {
 
 struct checkpoint_state {
     const struct program *program; /* borrowed; laid out */
-    struct backend *backend;       /* borrowed: has the memory of the spaces; NULL = the host's */
-    const struct ownership *map;   /* borrowed: the owners; NULL = this rank has everything */
-    int replica;                   /* this rank's place in the map */
+    /* To read: of all of the model, where `program` is that of a pipeline's stage. Files must have
+     * the other tensors, too. NULL: there are none. Borrowed; laid out. */
+    const struct program *whole;
+    struct backend *backend;     /* borrowed: has the memory of the spaces; NULL = the host's */
+    const struct ownership *map; /* borrowed: the owners; NULL = this rank has everything */
+    int replica;                 /* this rank's place in the map */
     struct checkpoint_space spaces[CHECKPOINT_SPACES_MAX];
     int space_count;
 };

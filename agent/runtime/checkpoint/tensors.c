@@ -49,13 +49,18 @@ static enum ownership_space space_of(const struct checkpoint_space *space)
                               : OWNERSHIP_STATE1;
 }
 
+static bool is_elsewhere(const struct checkpoint_state *state, const struct program_var *var)
+{
+    return state->whole && program_find_var(state->program, var->name) == PROGRAM_NONE;
+}
+
 /* Where the rank has it, NULL: nowhere. */
 static float *place_of(const struct checkpoint_state *state, const struct checkpoint_space *space,
                        const struct program_var *var)
 {
     int64_t at = var->flat_offset;
 
-    if (!space->data)
+    if (!space->data || is_elsewhere(state, var))
         return NULL;
     if (state->map)
         at = ownership_place(state->map, space_of(space), var->flat_offset, state->replica);
@@ -67,7 +72,7 @@ static bool is_owned(const struct checkpoint_state *state, const struct checkpoi
 {
     const struct ownership_line *line;
 
-    if (!state->map)
+    if (!state->map || is_elsewhere(state, var))
         return false;
     line = ownership_find(state->map, space_of(space), var->flat_offset);
     return line && line->holders == OWNERSHIP_SHARD;
@@ -103,19 +108,29 @@ static int compare_names(const void *a, const void *b)
                   ((const struct checkpoint_tensor *)b)->var->name);
 }
 
+/* Those of `program`, or only those that the state's own program lacks. */
+static void add_tensors(struct checkpoint_tensors *tensors, const struct checkpoint_state *state,
+                        const struct checkpoint_space *space, const struct program *program)
+{
+    FLEET_AUTO_FREE bool *has = find_holders(program, space->slot);
+    enum program_role role = space->is_buffers ? PROGRAM_ROLE_BUFFER : PROGRAM_ROLE_PARAMETER;
+
+    tensors->items = fleet_grow(tensors->items, tensors->count + (size_t)program->var_count,
+                                sizeof(*tensors->items));
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == role && has[i] &&
+            (program == state->program || is_elsewhere(state, &program->vars[i])))
+            add_tensor(tensors, state, space, &program->vars[i]);
+}
+
 static void add_space(struct checkpoint_tensors *tensors, const struct checkpoint_state *state,
                       const struct checkpoint_space *space)
 {
-    const struct program *program = state->program;
-    FLEET_AUTO_FREE bool *has = find_holders(program, space->slot);
-    enum program_role role = space->is_buffers ? PROGRAM_ROLE_BUFFER : PROGRAM_ROLE_PARAMETER;
     size_t first = tensors->count;
 
-    tensors->items =
-        fleet_grow(tensors->items, first + (size_t)program->var_count, sizeof(*tensors->items));
-    for (int i = 0; i < program->var_count; i++)
-        if (program->vars[i].role == role && has[i])
-            add_tensor(tensors, state, space, &program->vars[i]);
+    add_tensors(tensors, state, space, state->program);
+    if (state->whole)
+        add_tensors(tensors, state, space, state->whole);
     if (tensors->count > first)
         qsort(tensors->items + first, tensors->count - first, sizeof(*tensors->items),
               compare_names);

@@ -231,3 +231,34 @@ int schedule_run(struct schedule *schedule, struct executor *executor,
         add_the_rest(schedule);
     return rc;
 }
+
+/* ---- without a schedule ---------------------------------------------------------------------- */
+
+static int pass_on(struct executor *executor, int chunk, bool is_receive,
+                   const struct executor_bases *bases, struct fleet_error *err)
+{
+    struct executor_messages messages = {
+        .part = {.chunk = chunk}, .is_receive = is_receive, .bases = *bases};
+
+    return executor_pass_messages(executor, &messages, 1, err);
+}
+
+int schedule_forward(const struct pipeline_shape *shape, int stage, struct executor *executor,
+                     const struct executor_bases *bases, const struct run_scalars *scalars,
+                     const atomic_bool *stop, struct fleet_error *err)
+{
+    int last = shape->chunks * shape->stages - 1, rc = 0;
+
+    for (int chunk = 0; chunk < shape->chunks && rc == 0; chunk++) {
+        struct executor_part part = {.chunk = chunk};
+        int virtual_stage = chunk * shape->stages + stage;
+
+        if (virtual_stage > 0)
+            rc = pass_on(executor, chunk, true, bases, err);
+        if (rc == 0)
+            rc = executor_run_part(executor, &part, bases, scalars, stop, err);
+        if (rc == 0 && virtual_stage < last)
+            rc = pass_on(executor, chunk, false, bases, err);
+    }
+    return rc;
+}

@@ -55,6 +55,13 @@ int schedule_run(struct schedule *schedule, struct executor *executor,
                  const struct schedule_owner *owner, const atomic_bool *stop,
                  struct fleet_error *err);
 
+/* Run one micro-batch forward through the chunks of `stage`, all stages of the pipeline at the same
+ * time, without a schedule: for its loss, or with scalars->evaluation. Errors as
+ * executor_run_part(). */
+int schedule_forward(const struct pipeline_shape *shape, int stage, struct executor *executor,
+                     const struct executor_bases *bases, const struct run_scalars *scalars,
+                     const atomic_bool *stop, struct fleet_error *err);
+
 /* What ran in the last schedule_run(), in order: [*out_count] steps, borrowed. */
 const struct pipeline_step *schedule_trace(const struct schedule *schedule, size_t *out_count);
 

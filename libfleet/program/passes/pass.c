@@ -27,7 +27,7 @@
 const struct program_pass pass_table[] = {
     {"amp", PASS_FORWARD, amp_wanted, amp_apply},
     {"tensor_parallel", PASS_BACKWARD, tensor_parallel_wanted, tensor_parallel_apply},
-    {"stages", PASS_BACKWARD, pipeline_wanted, pipeline_apply}, /* support.c refuses its knob */
+    {"pipeline", PASS_BACKWARD, pipeline_wanted, pipeline_apply},
     {"recompute", PASS_BACKWARD, recompute_wanted, recompute_apply},
     {"fuse_activations", PASS_BACKWARD, fuse_activations_wanted, fuse_activations_apply},
     {"fuse_casts", PASS_BACKWARD, fuse_casts_wanted, fuse_casts_apply},

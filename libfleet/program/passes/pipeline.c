@@ -17,6 +17,7 @@
 #include "libfleet/program/passes/recompute.h"
 #include "libfleet/program/program.h"
 #include "libfleet/program/stages.h"
+#include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
 
 /* How a variable crosses the borders of a virtual stage. */
@@ -380,6 +381,15 @@ static void write_stage(struct cut *cut)
     share_gradients(cut);
 }
 
+/* A parameter that no operator reads lies on no stage; it counts as the first one's. */
+static int mark_stages(const struct cut *cut, struct program *program)
+{
+    for (int v = 0; v < program->var_count; v++)
+        if (program->vars[v].role == PROGRAM_ROLE_PARAMETER && cut->first_stage[v] != NOBODY)
+            program->vars[v].stage = cut->first_stage[v] % cut->cell.stages;
+    return 0;
+}
+
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 static int cut_layers(struct cut *cut, const struct pass_context *context, struct fleet_error *err)
@@ -433,6 +443,34 @@ static void cut_release(struct cut *cut)
     free(cut->crossings);
 }
 
+/* What each rank keeps for itself is saved and handed on for ranks with one program only. */
+static int check_private(const struct pass_context *context, struct fleet_error *err)
+{
+    const struct strategy *s = context->strategy;
+    const char *what = s->localsgd            ? "localsgd"
+                       : s->adaptive_localsgd ? "adaptive_localsgd"
+                       : s->dgc               ? "dgc"
+                                              : NULL;
+
+    return what ? fleet_error(err, -EINVAL,
+                              "hybrid_configs.pp_degree: %s and stages of a pipeline do not go "
+                              "together yet: switch one off",
+                              what)
+                : 0;
+}
+
+/* Running statistics go from micro-batch to micro-batch, on the ranks that have losses. */
+static int check_buffers(const struct program *program, struct fleet_error *err)
+{
+    for (int v = 0; v < program->var_count; v++)
+        if (program->vars[v].role == PROGRAM_ROLE_BUFFER)
+            return fleet_error(err, -EINVAL,
+                               "hybrid_configs.pp_degree: %s has running statistics of batch "
+                               "norm, which stages of a pipeline cannot share yet",
+                               program->name);
+    return 0;
+}
+
 int pipeline_apply(struct program *program, const struct pass_context *context,
                    struct fleet_error *err)
 {
@@ -440,15 +478,19 @@ int pipeline_apply(struct program *program, const struct pass_context *context,
     struct cut cut;
     int rc;
 
-    if (recompute_check(program, context, err) < 0)
+    if (check_private(context, err) < 0 || check_buffers(program, err) < 0 ||
+        recompute_check(program, context, err) < 0)
         return -EINVAL;
     cut_init(&cut, program, &context->cell, &out);
     if ((rc = cut_layers(&cut, context, err)) == 0) {
         place_ops(&cut);
         rc = find_crossings(&cut, err);
     }
-    if (rc == 0) {
+    if (rc == 0)
         find_holders(&cut);
+    if (context->cell.stage == PROGRAM_EVERY_STAGE)
+        rc = rc == 0 ? mark_stages(&cut, program) : 0; /* the stages' own programs fail */
+    else if (rc == 0) {
         write_stage(&cut);
         program_release(program);
         *program = out;

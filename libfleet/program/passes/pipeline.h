@@ -15,13 +15,17 @@
  *     stage adds to its gradient is handed on to the first of them in every micro-batch, so the
  *     additions are those of one rank. The first one has the complete gradient. In the section
  *     check it sends that to the others, and all make the same update.
+ *   - With PROGRAM_EVERY_STAGE nothing is left out. Each parameter gets its first stage
+ *     (program_var.stage), and the program runs on one rank. A model that cannot be cut is no error
+ *     here.
  *   - With splits_weights the backward part of a stage ends with the SEND; operators that make
  *     nothing but gradients of parameters follow as a part of their own (program_op.weights).
  *     linear_grad becomes two operators. A gradient that is a by-product of an operator in front of
  *     the SEND is copied into its place in the second part.
  *
- * -EINVAL: more stages than layers, numbers of layers (strategyOptions.pipelineLayers) that do not
- * fit, or a tensor that an earlier stage would have to read in its forward part.
+ * -EINVAL: localsgd, adaptive_localsgd or dgc is on; running statistics; more stages than layers,
+ * numbers of layers (strategyOptions.pipelineLayers) that do not fit, or a tensor that an earlier
+ * stage would have to read in its forward part.
  */
 
 #include <stdbool.h>

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/plan/plan_stages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/program_build.h"
+#include "libfleet/strategy/cells.h"
+#include "libfleet/strategy/pipeline_messages.h"
+#include "libfleet/strategy/strategy_options.h"
+
+#define BUILT_MAX 50000 /* operators of the programs of all stages: half a second */
+
+static int stage_of(const struct plan *plan)
+{
+    return cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_PIPELINE);
+}
+
+bool plan_stages_wanted(const struct plan_request *request, const struct plan *plan)
+{
+    return plan->topology.degree[TOPOLOGY_PIPELINE] > 1 && !request->is_undivided &&
+           (plan->selection.units & ~plan->formula_units & UNIT_BIT(UNIT_PIPELINE)) != 0;
+}
+
+struct program_cell plan_stages_cell(const struct plan_request *request, const struct plan *plan)
+{
+    const struct strategy_options *options = request->options;
+    struct program_cell cell = {.model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
+                                .model_rank =
+                                    cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL)};
+
+    if (!plan->is_cut)
+        return cell;
+    cell.stages = plan->topology.degree[TOPOLOGY_PIPELINE];
+    cell.stage = stage_of(plan);
+    cell.chunks = options ? (int)options->pipeline_chunks : 1;
+    cell.splits_weights = options && options->pipeline_schedule == STRATEGY_SCHEDULE_ZERO_BUBBLE;
+    return cell;
+}
+
+bool plan_stages_layers(const struct plan *plan, int stages, int64_t *layers)
+{
+    for (int s = 0; s < stages; s++)
+        layers[s] = 0;
+    for (int v = 0; v < plan->program.var_count; v++) {
+        const struct program_var *var = &plan->program.vars[v];
+        if (var->role == PROGRAM_ROLE_PARAMETER && var->layer >= layers[var->stage])
+            layers[var->stage] = var->layer + 1;
+    }
+    for (int s = stages - 1; s > 0; s--)
+        layers[s] -= layers[s - 1];
+    for (int s = 0; s < stages; s++)
+        if (layers[s] < 1)
+            return false;
+    return true;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+static int build_stage(const struct pass_context *context, const char *strategy_path, int stage,
+                       struct program *out, struct fleet_errors *errors)
+{
+    struct pass_context changed = *context;
+
+    changed.cell.stage = stage;
+    changed.idle = changed.notes = NULL;
+    return program_build(&changed, strategy_path, out, errors);
+}
+
+/* Its memory is that of a rank that holds all of its stage. */
+static int build_other(const struct pass_context *context, const char *strategy_path, int stage,
+                       struct plan_stage_program *out, struct fleet_errors *errors)
+{
+    struct fleet_error err;
+
+    if (build_stage(context, strategy_path, stage, &out->program, errors) < 0)
+        return -EINVAL;
+    if (memory_plan_build(&out->program, NULL, 0, &out->memory, &err) == 0)
+        return 0;
+    fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+    program_release(&out->program);
+    return -EINVAL;
+}
+
+static int build_others(const struct pass_context *context, const char *strategy_path,
+                        struct plan *plan, struct fleet_errors *errors)
+{
+    int stages = context->cell.stages, rc = 0;
+    bool is_large = (int64_t)plan->whole.op_count * stages > BUILT_MAX;
+
+    plan->stages = calloc((size_t)stages, sizeof(*plan->stages));
+    fleet_assert(plan->stages != NULL);
+    for (int stage = 0; stage < stages && rc == 0; stage++)
+        if (stage != context->cell.stage && (!is_large || stage == 0 || stage + 1 == stages))
+            rc = build_other(context, strategy_path, stage, &plan->stages[stage], errors);
+    return rc;
+}
+
+int plan_stages_build(const struct pass_context *context, const char *strategy_path, bool all,
+                      struct plan *plan, struct fleet_errors *errors)
+{
+    struct program stage;
+
+    if (build_stage(context, strategy_path, context->cell.stage, &stage, errors) < 0)
+        return -EINVAL;
+    plan->whole = plan->program;
+    plan->program = stage;
+    return all ? build_others(context, strategy_path, plan, errors) : 0;
+}
+
+void plan_stages_release(struct plan *plan)
+{
+    for (int stage = 0; plan->stages && stage < plan->topology.degree[TOPOLOGY_PIPELINE]; stage++) {
+        memory_plan_release(&plan->stages[stage].memory);
+        program_release(&plan->stages[stage].program);
+    }
+    free(plan->stages);
+    program_release(&plan->whole);
+}
+
+/* ---- what a stage needs ---------------------------------------------------------------------- */
+
+struct plan plan_stages_view(const struct plan *plan, int stage)
+{
+    struct plan view = *plan;
+
+    if (plan->stages && plan->stages[stage].program.op_count > 0) {
+        view.program = plan->stages[stage].program;
+        view.memory = plan->stages[stage].memory;
+    }
+    return view;
+}
+
+int plan_stages_copies(const struct plan *plan, int stage)
+{
+    struct pipeline_shape shape = plan->schedule;
+    FLEET_AUTO_FREE int *copies = NULL;
+    int replicas = plan_replicas(plan);
+
+    if (!plan->is_cut)
+        return 1;
+    shape.micro_batches = (int)((plan->leaves + replicas - 1) / replicas);
+    copies = calloc((size_t)shape.micro_batches + 1, sizeof(*copies));
+    fleet_assert(copies != NULL);
+    return pipeline_copies(&shape, stage, copies);
+}
