@@ -314,10 +314,13 @@ class Job:
     def run(self, seconds, watch=None):
         """Reads events until the job ends or `seconds` are over; then it is killed."""
         started = time.monotonic()
+        # libwebsockets looks for its libuv plug-in in the folder that it runs in
+        place = f"{self.bench.options.package}/lib"
         program = os.path.join(self.bench.options.package, "bin", "fleetjob")
         process = subprocess.Popen([program, "run", self.file, "--json", "--verbose"], text=True,
                                    stdout=subprocess.PIPE, stderr=self.log, start_new_session=True,
-                                   env=self.environment())
+                                   env=self.environment(),
+                                   cwd=place if os.path.isdir(place) else None)
         with limit(seconds, lambda: end(process.pid)):
             for line in process.stdout:
                 self.log.write(line)
@@ -489,6 +492,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("--fake", action="store_true")
     bench = Bench(parser.parse_args())
+    bench.options.package = os.path.abspath(bench.options.package)
     bench.options.bench = os.path.join(bench.options.package, "bin", "bench_gpu")
     sys.path.insert(0, HERE)
     if bench.fake:

@@ -9,12 +9,13 @@
  *     operator  inputs  output  type  elements  digest  first elements
  *
  * `inputs` and `digest` are the first 16 digits of SHA-256; elements are in hexadecimal, as they
- * lie in memory, SAMPLE_BYTES at most.
+ * lie in memory, SAMPLE_BYTES at most. All NaNs of an output count as one.
  */
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "libfleet/base/digest.h"
 #include "libfleet/program/program.h"
@@ -44,6 +45,30 @@ static inline void rig_digest_inputs(const struct program *program, const struct
     fleet_sha256_finish(sha, out);
 }
 
+/* A copy of an output, which the caller frees, with one bit pattern for all NaNs: what a NaN holds
+ * depends on the processor. */
+static inline void *rig_digest_copy(const struct program_var *var, const void *data)
+{
+    size_t bytes = program_var_bytes(var);
+    uint16_t infinity = var->type == PROGRAM_FP16 ? 0x7c00 : 0x7f80;
+    void *copy = malloc(bytes + 1);
+    uint32_t *words = copy;
+    uint16_t *halves = copy;
+
+    if (!copy)
+        abort();
+    memcpy(copy, data, bytes);
+    for (size_t i = 0; var->type == PROGRAM_FP32 && i < bytes / sizeof(*words); i++)
+        if ((words[i] & 0x7fffffff) > 0x7f800000)
+            words[i] = 0x7fc00000;
+    for (size_t i = 0;
+         (var->type == PROGRAM_BF16 || var->type == PROGRAM_FP16) && i < bytes / sizeof(*halves);
+         i++)
+        if ((halves[i] & 0x7fff) > infinity)
+            halves[i] = 0x7fff;
+    return copy;
+}
+
 /* The lines of one operator. */
 static inline void rig_digest(const struct program *program, const struct program_op *op,
                               const void *const *in, void *const *out)
@@ -60,19 +85,22 @@ static inline void rig_digest(const struct program *program, const struct progra
     for (int o = 0; o < op->output_count; o++) {
         const struct program_var *var;
         size_t bytes;
+        void *copy;
         if (op->outputs[o] == PROGRAM_NONE || !out[o])
             continue;
         var = &program->vars[op->outputs[o]];
         bytes = program_var_bytes(var);
-        fleet_sha256(out[o], bytes, outputs);
+        copy = rig_digest_copy(var, out[o]);
+        fleet_sha256(copy, bytes, outputs);
         (void)fprintf(file, "%s ", op_definition(op->kind)->name);
         rig_digest_hex(file, inputs, 8);
         (void)fprintf(file, " %d %s %" PRId64 " ", o, program_type_name(var->type),
                       program_var_elements(var));
         rig_digest_hex(file, outputs, 8);
         (void)fputc(' ', file);
-        rig_digest_hex(file, out[o], bytes < RIG_SAMPLE_BYTES ? bytes : RIG_SAMPLE_BYTES);
+        rig_digest_hex(file, copy, bytes < RIG_SAMPLE_BYTES ? bytes : RIG_SAMPLE_BYTES);
         (void)fputc('\n', file);
+        free(copy);
     }
     (void)fflush(file);
 }
