@@ -206,9 +206,9 @@ $(OUT)/tests/unit/test_cuda_calls $(OUT)/tests/unit/test_cuda_graphs: $(OUT)/tes
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/integration/test_cuda: build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2
-$(addprefix build/release/tests/integration/test_comm_,conformance loss nccl): \
+$(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal): \
     private LDFLAGS += -Wl,-u,fleet_log_write -Wl,-u,fleet_strbuf_appendf
-$(addprefix build/release/tests/integration/test_comm_,conformance loss nccl): \
+$(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal): \
     build/cuda_fake/release/libfleet_cuda.so build/nccl_fake/libnccl.so.2
 
 tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run

@@ -162,6 +162,7 @@ $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
 
 gpu-package: ## build/gpu: programs, tests and their libraries, for make check-gpu on another machine
 gpu-package: cuda programs $(GPU_TESTS) build/release/tests/integration/test_cuda emulator-race \
+    $(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal) \
     build/device/bench_gpu
 	@tests/gpu/package.sh build/gpu
 

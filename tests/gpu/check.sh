@@ -6,7 +6,7 @@
 #   --package   what to run: a folder that `make gpu-package` made (build/gpu)
 #   --build     build that folder first, if this machine has a toolkit; without a GPU: "skipped"
 #   --fake      over the fake CUDA runtime and the emulator, on any machine: to try this script
-#   --only      one part: device, numerics, digests, jobs, nccl, memory, sanitizer
+#   --only      one part: device, numerics, digests, jobs, nccl, comm, memory, sanitizer
 #
 # Each part has a time limit, and goes on after a failure. Its output is in LOGS. The last line is
 # "N passed, N failed".
@@ -41,6 +41,13 @@ if [ $fake = 1 ]; then
     library=$PWD/build/cuda_fake/release/libfleet_cuda.so
 fi
 
+# libwebsockets looks for its libuv plug-in in the folder that it runs in, then where its build is
+# installed. So all run in a folder that has what the tree has, and the plug-in.
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+ln -s "$PWD"/* "$place/"
+ln -s "$package/lib/libwebsockets-evlib_uv.so" "$place/"
+
 passed=0 failed=0
 
 # part NAME SECONDS COMMAND…: run it, its output in LOGS/NAME.log; counts cmocka's tests, else 1.
@@ -68,8 +75,9 @@ wanted() {
 }
 
 # Programs of the package, with its libraries.
-run=(env "LD_LIBRARY_PATH=$package/lib" "FLEET_BIN=$package/bin" "FLEET_CUDA_LIBRARY=$library"
-    "FLEET_TEST_GPU=$library" "FLEET_NCCL_LIBRARY=none" FLEET_TEST_VARIANT=release)
+run=(env -C "$place" "LD_LIBRARY_PATH=$package/lib" "FLEET_BIN=$package/bin"
+    "FLEET_CUDA_LIBRARY=$library" "FLEET_TEST_GPU=$library" FLEET_NCCL_LIBRARY=none
+    FLEET_TEST_VARIANT=release)
 
 # ---- the device ----------------------------------------------------------------------------------
 if wanted device && [ $fake = 0 ]; then
@@ -112,7 +120,8 @@ for place in importlib.util.find_spec("nvidia.nccl").submodule_search_locations:
     print(place + "/lib/libnccl.so.2")
     break' 2>/dev/null)}"
 }
-if wanted nccl && [ $fake = 0 ]; then
+nccl='' version=0
+if { wanted nccl || wanted comm; } && [ $fake = 0 ]; then
     nccl=$(find_nccl)
     version=$(python3 -c '
 import ctypes, sys
@@ -120,12 +129,31 @@ v = ctypes.c_int()
 ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v))
 print(v.value)' "$nccl" 2>/dev/null || echo 0)
     echo "NCCL $version: ${nccl:-none}" | tee -a "$logs/device.txt"
-    if [ "$version" -ge 23000 ]; then
-        part nccl-jobs 200 "${run[@]}" "FLEET_NCCL_LIBRARY=$nccl" NCCL_MULTI_RANK_GPU_ENABLE=1 \
-            "$package/tests/test_cuda"
-    else
+    if [ "$version" -lt 23000 ]; then
         echo "skipped: two ranks on one GPU need NCCL 2.30"
     fi
+fi
+shared=("${run[@]}" "FLEET_NCCL_LIBRARY=$nccl" NCCL_MULTI_RANK_GPU_ENABLE=1)
+if wanted nccl && [ "$version" -ge 23000 ]; then
+    part nccl-jobs 200 "${shared[@]}" "$package/tests/test_cuda"
+fi
+
+# ---- communicators -------------------------------------------------------------------------------
+# NCCL says of each communicator that it makes that it is complete: without that it was not in use.
+if wanted comm && [ $fake = 1 ]; then
+    for test in nccl renewal; do
+        part comm-$test 200 "${run[@]}" FLEET_TEST_GPU= "$package/tests/test_comm_$test"
+    done
+elif wanted comm && [ "$version" -ge 23000 ]; then
+    rm -f "$logs"/nccl.*
+    for test in nccl renewal conformance loss; do
+        part comm-$test 150 "${shared[@]}" NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT \
+            "NCCL_DEBUG_FILE=$logs/nccl.%p" "$package/tests/test_comm_$test"
+        grep -aE '^NCCL |ms since' "$logs/comm-$test.log" | sed 's/^/    | /' || true
+    done
+    cat "$logs"/nccl.[0-9]* >"$logs/nccl.log" && rm -f "$logs"/nccl.[0-9]*
+    echo "NCCL made communicators for $(grep -c 'Init COMPLETE' "$logs/nccl.log" || true) ranks"
+    part comm-nccl-log 5 grep -c 'Init COMPLETE' "$logs/nccl.log"
 fi
 
 # ---- planned memory, and what a trainer takes ----------------------------------------------------

@@ -6,7 +6,8 @@
 #
 #   bin/       programs and libfleet_cuda.so, bench_gpu, without debug information
 #   tests/     test programs
-#   lib/       the libraries that they need, but those of glibc and of the compiler
+#   lib/       the libraries that they need, but those of glibc and of the compiler, and the one
+#              that libwebsockets opens by itself
 #   emulator/  digests of the rig's runs on the emulator
 #
 # `make gpu-package` builds everything first.
@@ -19,7 +20,8 @@ mkdir -p "$folder"/{bin,tests,lib,emulator}
 cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libfleet_cuda.so} \
     "$folder/bin/"
 cp build/device/{test_kernels,test_gradients,test_attention} \
-    build/release/tests/integration/test_cuda "$folder/tests/"
+    build/release/tests/integration/test_cuda \
+    build/release/tests/integration/test_comm_{conformance,loss,nccl,renewal} "$folder/tests/"
 cp build/device/bench_gpu "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*
 
@@ -31,6 +33,8 @@ done | awk '/not found/ { print "missing: " $1 > "/dev/stderr"; exit 1 } $2 == "
     while read -r library; do
         cp -L "$library" "$folder/lib/"
     done
+cp -L "$(ldd build/bin/fleetjob | awk '/libwebsockets/ { sub(/[^\/]*$/, "", $3); print $3 }'
+)libwebsockets-evlib_uv.so" "$folder/lib/"
 strip --strip-unneeded "$folder"/lib/*
 
 for test in kernels gradients; do

@@ -17,12 +17,11 @@
 #include <unistd.h>
 
 #include "agent/runtime/backend/backend.h"
-#include "agent/runtime/backend/cuda/cuda_library.h"
 #include "agent/runtime/comm/comm.h"
-#include "agent/runtime/comm/device.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "tests/integration/comm_gpu.h"
 #include "tests/support/child_process.h"
 
 #define COMM_PROCESSES_MAX 8
@@ -31,6 +30,8 @@ struct comm_outcome {
     bool has_ended; /* the body returned */
     int rc;
     int failed_rank;
+    int nccl_version;   /* 0: this rank has not opened the library */
+    long library_calls; /* into NCCL that have moved data */
     char text[FLEET_ERROR_SIZE];
 };
 
@@ -40,7 +41,7 @@ struct comm_way {
     enum comm_neighbours neighbours;
     int channels;
     bool encrypts;
-    bool on_device; /* over the fake NCCL (tests/nccl_fake) and the fake CUDA runtime */
+    bool on_device; /* comm_gpu.h */
 };
 
 static const struct comm_way comm_ways[] = {
@@ -52,8 +53,9 @@ static const struct comm_way comm_ways[] = {
     {"nccl", COMM_NEIGHBOURS_TCP, 1, false, true},
 };
 
-/* The device's queue of this process; NULL: operations run over the host's memory. */
-static struct backend *comm_queue;
+/* Of this rank, and its world; a body that replaces the world frees the old one and sets it. */
+static struct comm_tcp_options comm_options;
+static struct comm *comm_world;
 
 typedef int comm_body(struct comm *comm, const void *argument, struct fleet_error *err);
 
@@ -63,56 +65,45 @@ static inline double comm_patience(void)
     return fleet_monotonic_ms() + 300000;
 }
 
-/* The fakes are built for one variant. */
+/* The fakes are built for one variant. On a GPU only what needs one runs. */
 static inline bool comm_has_way(const struct comm_way *way)
 {
     const char *variant = getenv("FLEET_TEST_VARIANT");
 
+    if (comm_on_gpu())
+        return way->on_device;
     return !way->on_device || !variant || strcmp(variant, "release") == 0;
 }
 
-static inline int comm_open_device(struct comm *comm, double deadline_ms, struct fleet_error *err)
-{
-    const struct comm_device_library *library;
-    struct comm_device_id id;
-    int rc;
-
-    (void)setenv("FLEET_CUDA_LIBRARY", "build/cuda_fake/release/libfleet_cuda.so", 1);
-    (void)setenv("FLEET_NCCL_LIBRARY", "build/nccl_fake/libnccl.so.2", 1);
-    if ((rc = cuda_library_backend(&comm_queue, err)) < 0 ||
-        (rc = cuda_library_collectives(&library, err)) < 0 ||
-        (rc = comm->rank == 0 ? library->make_id(&id, err) : 0) < 0)
-        return rc;
-    rc = comm_broadcast(comm, &id, sizeof(id), 0, deadline_ms, err);
-    return rc < 0 ? rc : comm_use_device(comm, library, &id, comm_queue, deadline_ms, err);
-}
-
-static inline void comm_run_rank(struct comm_tcp_options *options, bool on_device, comm_body *body,
-                                 const void *argument, struct comm_outcome *outcome)
+static inline void comm_run_rank(const struct comm_tcp_options *options, bool on_device,
+                                 comm_body *body, const void *argument,
+                                 struct comm_outcome *outcome)
 {
     struct fleet_error err = {.text = ""};
-    struct comm *comm = NULL;
     int rc = 0;
 
+    comm_options = *options;
     if (options->world == 1)
-        comm = comm_local_new();
+        comm_world = comm_local_new();
     else
-        rc = comm_tcp_new(options, comm_patience(), &comm, &err);
+        rc = comm_tcp_new(options, comm_patience(), &comm_world, &err);
     if (rc == 0 && options->world > 1) {
         int expected = options->neighbours == COMM_NEIGHBOURS_TCP ? 0 : options->world - 1;
-        if (comm->shm_ranks != expected)
+        if (comm_world->shm_ranks != expected)
             rc = fleet_error(&err, -ENOTSUP, "%d of %d ranks reached through shared memory",
-                             comm->shm_ranks, expected);
+                             comm_world->shm_ranks, expected);
     }
     if (rc == 0 && on_device)
-        rc = comm_open_device(comm, comm_patience(), &err);
+        rc = comm_open_device(comm_world, comm_patience(), &err);
     if (rc == 0)
-        rc = body(comm, argument, &err);
+        rc = body(comm_world, argument, &err);
     outcome->rc = rc;
-    outcome->failed_rank = comm ? comm->failed_rank : -1;
+    outcome->failed_rank = comm_world ? comm_world->failed_rank : -1;
+    outcome->nccl_version = comm_library ? comm_nccl_version() : 0;
+    outcome->library_calls = comm_library_calls;
     memcpy(outcome->text, err.text, sizeof(outcome->text));
     outcome->has_ended = true;
-    comm_free(comm);
+    comm_free(comm_world);
     if (comm_queue)
         backend_free(comm_queue);
 }

@@ -93,18 +93,31 @@ static double reduced(const struct comm_call *call, int world, int64_t i)
 
 /* ---- one case -------------------------------------------------------------------------------- */
 
-#define UNEVEN 1 /* all_gather and all_to_all by sizes */
+#define UNEVEN    1 /* all_gather and all_to_all by sizes */
+#define ANY_ORDER 2 /* the device's library may add in an order of its own */
 
 struct test_case {
     enum comm_operation operation;
-    int form; /* UNEVEN or 0 */
+    int form; /* one of them, or 0 */
 };
 
 static const struct test_case cases[] = {
-    {COMM_ALL_REDUCE, 0},      {COMM_REDUCE, 0},    {COMM_REDUCE_SCATTER, 0}, {COMM_ALL_GATHER, 0},
-    {COMM_ALL_GATHER, UNEVEN}, {COMM_BROADCAST, 0}, {COMM_SCATTER, 0},        {COMM_ALL_TO_ALL, 0},
-    {COMM_ALL_TO_ALL, UNEVEN}, {COMM_MESSAGES, 0},  {COMM_BARRIER, 0},
+    {COMM_ALL_REDUCE, 0},
+    {COMM_REDUCE, 0},
+    {COMM_REDUCE_SCATTER, 0},
+    {COMM_ALL_GATHER, 0},
+    {COMM_ALL_GATHER, UNEVEN},
+    {COMM_BROADCAST, 0},
+    {COMM_SCATTER, 0},
+    {COMM_ALL_TO_ALL, 0},
+    {COMM_ALL_TO_ALL, UNEVEN},
+    {COMM_MESSAGES, 0},
+    {COMM_BARRIER, 0},
+    {COMM_ALL_REDUCE, ANY_ORDER},
+    {COMM_REDUCE_SCATTER, ANY_ORDER},
 };
+static const char *const form_names[] = {
+    [UNEVEN] = " by sizes", [ANY_ORDER] = " in any order", [0] = ""};
 #define CASES (sizeof(cases) / sizeof(cases[0]))
 
 /* Elements from rank a to rank b in the uneven forms (all_gather: b = 0). */
@@ -298,6 +311,7 @@ static int run_case(struct comm *comm, const struct test_case *x, struct comm_ca
     memset(b->receive, 0x55, (size_t)(2 * elements) * comm_type_size(call.type));
     if (x->form == UNEVEN)
         fill_counts(b, &call, comm);
+    call.any_order = x->form == ANY_ORDER;
     call.send = b->send;
     call.receive = in_place ? b->send : b->receive;
     if (call.operation == COMM_BROADCAST && comm->rank != call.root)
@@ -309,9 +323,8 @@ static int run_case(struct comm *comm, const struct test_case *x, struct comm_ca
     if (rc == 0 && call.operation != COMM_MESSAGES)
         rc = check(&call, comm, call.receive, err);
     return rc < 0 ? fleet_error_wrap(err, "%s%s %s of %lld %s", comm_operation_name(call.operation),
-                                     x->form == UNEVEN ? " by sizes" : "",
-                                     comm_reduction_name(call.reduction), (long long)call.count,
-                                     comm_type_name(call.type))
+                                     form_names[x->form], comm_reduction_name(call.reduction),
+                                     (long long)call.count, comm_type_name(call.type))
                   : 0;
 }
 
@@ -329,6 +342,14 @@ static bool is_reduced(enum comm_type type, enum comm_reduction reduction)
     if (type == COMM_BOOL)
         return reduction == COMM_MAX || reduction == COMM_MIN;
     return type < COMM_COMPLEX64 && (type > COMM_INT64 || reduction != COMM_AVG);
+}
+
+/* An order of the device's library: the quotient of three ranks depends on it. */
+static bool has_form(const struct comm *comm, const struct test_case *x,
+                     enum comm_reduction reduction)
+{
+    return x->form != ANY_ORDER ||
+           (comm_queue && (reduction != COMM_AVG || (comm->world & (comm->world - 1)) == 0));
 }
 
 static bool is_chosen(const struct table *table, const struct test_case *x, enum comm_type type,
@@ -366,7 +387,8 @@ static int run_table(struct comm *comm, const void *argument, struct fleet_error
                     struct comm_call call = {.operation = cases[c].operation,
                                              .type = (enum comm_type)type,
                                              .reduction = (enum comm_reduction)reduction};
-                    if (!is_chosen(table, &cases[c], call.type, call.reduction))
+                    if (!is_chosen(table, &cases[c], call.type, call.reduction) ||
+                        !has_form(comm, &cases[c], call.reduction))
                         continue;
                     /* sizes below 64 are counts of elements */
                     call.count = *bytes < 64 ? *bytes : *bytes / (int64_t)comm_type_size(call.type);
@@ -383,24 +405,36 @@ static int run_table(struct comm *comm, const void *argument, struct fleet_error
 }
 
 /* More is too much for kernels on the emulator and ranks that meet in files. */
-static bool is_for_device(const struct table *table, int world)
+static bool is_for_fakes(const struct table *table, int world)
 {
     return world == 3 && table->bytes_max < 100000;
 }
 
+static void check_outcomes(const struct comm_way *way, int world, const struct comm_outcome *out)
+{
+    for (int r = 0; r < world; r++) {
+        if (out[r].rc != 0 || !out[r].has_ended)
+            fail_msg("%s, rank %d of %d: %d %s", way->name, r, world, out[r].rc, out[r].text);
+        if (way->on_device && (!out[r].nccl_version || !out[r].library_calls))
+            fail_msg("%s, rank %d of %d has not used NCCL", way->name, r, world);
+    }
+    if (comm_on_gpu())
+        print_message("NCCL %d: %d ranks on the GPU, %ld calls of the first\n", out[0].nccl_version,
+                      world, out[0].library_calls);
+}
+
 static void run_ways(const struct table *table, const int *worlds)
 {
-    for (; *worlds; worlds++)
+    static const int on_gpu[] = {2, 4, 0};
+
+    for (worlds = comm_on_gpu() ? on_gpu : worlds; *worlds; worlds++)
         for (size_t w = 0; w < sizeof(comm_ways) / sizeof(comm_ways[0]); w++) {
             struct comm_outcome out[COMM_PROCESSES_MAX];
             if (!comm_has_way(&comm_ways[w]) ||
-                (comm_ways[w].on_device && !is_for_device(table, *worlds)))
+                (comm_ways[w].on_device && !comm_on_gpu() && !is_for_fakes(table, *worlds)))
                 continue;
             comm_processes_run(*worlds, &comm_ways[w], run_table, table, -1, out);
-            for (int r = 0; r < *worlds; r++)
-                if (out[r].rc != 0 || !out[r].has_ended)
-                    fail_msg("%s, rank %d of %d: %d %s", comm_ways[w].name, r, *worlds, out[r].rc,
-                             out[r].text);
+            check_outcomes(&comm_ways[w], *worlds, out);
         }
 }
 
