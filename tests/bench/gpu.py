@@ -314,7 +314,7 @@ class Job:
     def run(self, seconds, watch=None):
         """Reads events until the job ends or `seconds` are over; then it is killed."""
         started = time.monotonic()
-        # libwebsockets looks for its libuv plug-in in the folder that it runs in
+        # the package's libwebsockets looks for its plug-in in the folder that it runs in
         place = f"{self.bench.options.package}/lib"
         program = os.path.join(self.bench.options.package, "bin", "fleetjob")
         process = subprocess.Popen([program, "run", self.file, "--json", "--verbose"], text=True,

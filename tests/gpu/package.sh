@@ -33,9 +33,22 @@ done | awk '/not found/ { print "missing: " $1 > "/dev/stderr"; exit 1 } $2 == "
     while read -r library; do
         cp -L "$library" "$folder/lib/"
     done
-cp -L "$(ldd build/bin/fleetjob | awk '/libwebsockets/ { sub(/[^\/]*$/, "", $3); print $3 }'
-)libwebsockets-evlib_uv.so" "$folder/lib/"
+# libwebsockets opens its libuv plug-in by the path where it is installed. In the package's copy this
+# is the folder that a program runs in.
+websockets=$(ldd build/bin/fleetjob | awk '/libwebsockets/ { print $3 }')
+installed=$(dirname "$(realpath "$websockets")")
+cp -L "$(dirname "$websockets")/libwebsockets-evlib_uv.so" "$folder/lib/"
 strip --strip-unneeded "$folder"/lib/*
+python3 - "$folder/lib/$(basename "$websockets")" "$installed" <<'PYTHON'
+import sys
+name, installed = sys.argv[1], sys.argv[2].encode() + b"\0"
+with open(name, "rb") as file:
+    content = file.read()
+if installed not in content:
+    sys.exit(f"{name} does not name the folder of its plug-ins, {installed.decode()}")
+with open(name, "wb") as file:
+    file.write(content.replace(installed, b".".ljust(len(installed), b"\0")))
+PYTHON
 
 for test in kernels gradients; do
     FLEET_RIG_DIGEST=$folder/emulator/$test.txt FLEET_TEST_VARIANT=race \
