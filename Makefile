@@ -96,6 +96,7 @@ $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"; $(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
+$(OUT)/tests/unit/test_cublaslt.o: CFLAGS += -isystem tests/cuda_emulator/include
 $(OUT)/cli/%.o: CFLAGS += $(DRAWING_CFLAGS)
 $(OUT)/cli/drawing/font.o: $(FONT)
 $(FONT):
@@ -200,11 +201,14 @@ $(QUICK_MEMORY): tests/preload/quick_memory.c
 
 # Opened by trainers, and linked into a test of its calls (cuda/cuda.mk).
 CUDA_FAKE_LIBRARY := build/cuda_fake/$(VARIANT)/libkernels.a
-$(OUT)/tests/unit/test_cuda_calls $(OUT)/tests/unit/test_cuda_graphs: $(OUT)/tests/unit/%: \
-    $(OUT)/tests/unit/%.o $(CUDA_FAKE_LIBRARY) $(ARCHIVES)
+$(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cublaslt): $(OUT)/tests/unit/test_%: \
+    $(OUT)/tests/unit/test_%.o $(CUDA_FAKE_LIBRARY) $(ARCHIVES)
 	@echo "  ld $@"; $(CXX) $(LDFLAGS) -o $@ $< $(CUDA_FAKE_LIBRARY) -Wl,--start-group $(ARCHIVES) \
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
-$(OUT)/tests/integration/test_cuda: build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
+$(OUT)/tests/unit/test_cublaslt: | build/cublaslt_fake/libcublasLt.so.13 \
+    build/nccl_fake/libnccl.so.2
+$(OUT)/tests/integration/test_cuda: build/cublaslt_fake/libcublasLt.so.13 \
+    build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2
 $(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal): \
     private LDFLAGS += -Wl,-u,fleet_log_write -Wl,-u,fleet_strbuf_appendf

@@ -43,8 +43,17 @@ static bool has_name(const struct variables *v, const char *entry)
 static bool is_handed_on(const char *entry)
 {
     static const char *const names[] = {
-        "FLEET_BACKEND", "FLEET_CUDA_LIBRARY", "FLEET_CUDA_GRAPH",   "FLEET_NCCL_LIBRARY",
-        "FLEET_ISA",     "FLEET_THREADS",      FLEET_LOG_FORMAT_ENV, "FLEET_SAVE_PATIENCE_SECONDS"};
+        "FLEET_BACKEND",
+        "FLEET_CUDA_LIBRARY",
+        "FLEET_CUDA_TF32",
+        "FLEET_CUDA_GRAPH",
+        "FLEET_CUBLASLT_LIBRARY",
+        "FLEET_NCCL_LIBRARY",
+        "FLEET_ISA",
+        "FLEET_THREADS",
+        FLEET_LOG_FORMAT_ENV,
+        "FLEET_SAVE_PATIENCE_SECONDS",
+    };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         size_t size = strlen(names[i]);

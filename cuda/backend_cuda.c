@@ -285,6 +285,8 @@ static int cuda_prepare(struct backend *backend, const struct program *program,
     expect_fault(device, program, op);
     rc = device_reserve(device, &device->scratch, &device->scratch_bytes,
                         is_copy(op->kind) ? 0 : cuda_operator_scratch(program, op), err);
+    if (rc == 0)
+        rc = cuda_operator_plan(device->products, program, op, err);
     return rc == 0 && op->kind == OP_GRAD_NORM ? reserve_gradients(device, program, err) : rc;
 }
 
@@ -337,7 +339,8 @@ static cudaError_t run(struct handle *h, const struct kernel_call *call)
     struct cuda_operator_context context = {.scalars = device->scalars,
                                             .fault = device->faults,
                                             .gradients = device->gradients,
-                                            .parameter = device->parameter};
+                                            .parameter = device->parameter,
+                                            .products = device->products};
     struct fleet_cuda_parameter row;
     cudaError_t status = bring_scalars(h, call->scalars);
 

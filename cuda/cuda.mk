@@ -92,6 +92,14 @@ build/nccl_fake/libnccl.so.2: $(NCCL_FAKE_SOURCES) $(wildcard tests/nccl_fake/*.
 	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) -O2 -g -fPIC -shared -I. \
 	    -isystem tests/cuda_emulator/include -o $@ $(NCCL_FAKE_SOURCES) -lpthread
 
+# libcublasLt.so.13 for the library over fakes (tests/cublaslt_fake).
+CUBLASLT_FAKE_SOURCES := $(wildcard tests/cublaslt_fake/*.c)
+build/cublaslt_fake/libcublasLt.so.13: $(CUBLASLT_FAKE_SOURCES) \
+    $(wildcard tests/cublaslt_fake/*.h) cuda/cublaslt_api.h tests/cuda_fake/external.h
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) -O2 -g -fPIC -shared -I. \
+	    -isystem tests/cuda_emulator/include -o $@ $(CUBLASLT_FAKE_SOURCES) -lm
+
 # ---- the emulator --------------------------------------------------------------------------------
 # race: every access to memory is seen; asan: the address and undefined sanitizers.
 EMULATOR_FLAGS_race := -fsanitize=thread
@@ -101,7 +109,7 @@ EMULATOR_ARCHIVES_race := build/release
 EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(addprefix tests/cuda_emulator/,emulator.c memory.c tensor.c backend_emulated.c) \
-    $(wildcard cuda/operators*.c)
+    $(wildcard cuda/operators*.c cuda/products*.c)
 EMULATOR_NUMERICS := test_kernels test_gradients test_attention
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "cuda/cublaslt_library.h"
+#include "cuda/products.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/log.h"
@@ -171,6 +173,8 @@ static int find_device(struct fleet_error *err)
 
 static void release(struct cuda_device *device)
 {
+    products_free(device->products);
+    (void)cudaFree(device->product_workspace);
     staging_release(&device->staging);
     (void)cudaFree(device->scratch);
     (void)cudaFree(device->scalars);
@@ -202,6 +206,34 @@ static int allocate_tables(struct cuda_device *device, struct fleet_error *err)
     return rc;
 }
 
+/* Without cuBLASLt our own kernels multiply; a library that was named must be there. */
+static int open_products(struct cuda_device *device, struct fleet_error *err)
+{
+    const struct cublaslt_library *library;
+    struct fleet_error reason;
+    char version[48];
+    int rc = cublaslt_library_open(&library, &reason);
+
+    if (rc == -ENOENT) {
+        fleet_log_info("Found no cuBLASLt, own kernels multiply matrices",
+                       FLEET_STR("err", reason.text));
+        return 0;
+    }
+    if (rc < 0)
+        return fleet_error(err, rc, "%s", reason.text);
+    rc = device_allocate(device, device->streams[0], PRODUCTS_WORKSPACE_BYTES,
+                         &device->product_workspace, err);
+    if (rc == 0)
+        rc = products_new(library, device->product_workspace, &device->products, err);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(version, sizeof(version), "%zu.%zu.%zu", library->version / 10000,
+                   library->version / 100 % 100, library->version % 100);
+    fleet_log_info("Opened cuBLASLt", FLEET_STR("library", library->file),
+                   FLEET_STR("version", version));
+    return 0;
+}
+
 static int start(struct cuda_device **out, struct fleet_error *err)
 {
     struct cuda_device *device;
@@ -223,6 +255,8 @@ static int start(struct cuda_device **out, struct fleet_error *err)
     }
     if (rc == 0)
         rc = allocate_tables(device, err);
+    if (rc == 0)
+        rc = open_products(device, err);
     if (rc < 0) {
         release(device);
         return rc;

@@ -25,6 +25,7 @@
 #include "cuda/staging.h"
 
 struct fleet_error;
+struct products;
 
 #define DEVICE_QUEUES    2
 #define DEVICE_TEXT_SIZE 300
@@ -52,6 +53,8 @@ struct cuda_device {
     /* of kernels; only the first queue runs operators */
     void *scratch;
     size_t scratch_bytes;
+    struct products *products; /* products.h; NULL: there is no cuBLASLt */
+    void *product_workspace;
     struct fleet_cuda_scalars *scalars, known; /* on the device, and what they hold */
     bool knows_scalars;
     struct fleet_cuda_gradient *gradients;

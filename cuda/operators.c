@@ -87,6 +87,8 @@ size_t cuda_operator_scratch(const struct program *program, const struct program
         return fleet_cuda_norm_grad_scratch(operand_rows(x), operand_columns(x));
     case OP_ADD_GRAD_B:
         return fleet_cuda_column_sum_scratch(operand_rows(x), operand_columns(x));
+    case OP_LINEAR:
+        return cuda_linear_scratch(program, op);
     case OP_LINEAR_GRAD:
         return cuda_linear_grad_scratch(program, op);
     case OP_EMBEDDING_GRAD:

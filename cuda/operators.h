@@ -15,12 +15,16 @@
 #include "agent/runtime/backend/backend.h"
 #include "cuda/kernels/kernels.h"
 
+struct fleet_error;
+struct products;
+
 /* What operators need beside their operands; all of it in device memory. */
 struct cuda_operator_context {
     const struct fleet_cuda_scalars *scalars;
     uint64_t *fault;                              /* kernels.h; NULL: nobody wants to know */
     const struct fleet_cuda_gradient *gradients;  /* GRAD_NORM: cuda_operator_gradients() */
     const struct fleet_cuda_parameter *parameter; /* optimizers: cuda_operator_parameter() */
+    struct products *products;                    /* NULL: our own kernel multiplies */
 };
 
 /* Is there a kernel for a kind at all? RESHAPE and MEMCPY have none: they are copies. */
@@ -29,6 +33,11 @@ bool cuda_operator_is_optimizer(enum op_kind kind);
 
 /* Why our kernels cannot run `op`, or NULL if they can: its kind, a type, a size. */
 const char *cuda_operator_refusal(const struct program *program, const struct program_op *op);
+
+/* Choose how the matrix products of `op` are computed (products.h). Nothing is launched. Does
+ * nothing for an operator without products, and if `products` is NULL. */
+int cuda_operator_plan(struct products *products, const struct program *program,
+                       const struct program_op *op, struct fleet_error *err);
 
 /* Bytes of call->scratch that the launches of `op` need. */
 size_t cuda_operator_scratch(const struct program *program, const struct program_op *op);

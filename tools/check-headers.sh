@@ -15,6 +15,6 @@ while read -r header; do
 # Those of the emulator take the place of CUDA's, for C++; the others left out include CUDA's.
 done < <(git ls-files 'libfleet/*.h' 'controller/*.h' 'agent/*.h' 'cli/*.h' 'tests/*.h' \
     'distributed/*.h' 'include/*.h' \
-    ':!tests/cuda_emulator/include' ':!tests/nccl_fake' \
+    ':!tests/cuda_emulator/include' ':!tests/nccl_fake' ':!tests/cublaslt_fake' \
     ':!tests/bench/gpu')
 exit $bad

@@ -8,6 +8,9 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
+
+#include "tests/cuda_emulator/emulator.h"
 
 struct CUstream_st;
 
@@ -15,6 +18,9 @@ struct external_stream {
     /* Put work into the stream. `advance` runs with the device's memory open, again and again,
      * until it returns true: then the work has ended. It must not wait. */
     void (*put)(struct CUstream_st *stream, bool (*advance)(void *context), void *context);
+
+    /* Launch a kernel, as our own kernels are launched: emulator_submit. */
+    emulator_submit_fn launch;
 };
 
 #endif

@@ -49,6 +49,9 @@ long fake_cuda_overtakings(void);
 void fake_memory_open(void);
 void fake_memory_close(void);
 
+/* memset(); of zeros the system gives new pages, which cost nothing to open and close. */
+void fake_memory_fill(void *memory, int value, size_t bytes);
+
 /* Does [memory, + bytes) lie in one allocation of the device, or of pinned memory? */
 bool fake_memory_is_device(const void *memory, size_t bytes);
 bool fake_memory_is_pinned(const void *memory, size_t bytes);

@@ -14,6 +14,7 @@
 #include "tests/cuda_fake/items.h"
 
 #define MEMORY_DEFAULT (1L << 30)
+#define FILL_BY_SYSTEM ((size_t)1 << 20)
 
 struct region {
     char *memory;
@@ -50,6 +51,21 @@ void fake_memory_close(void)
 {
     if (--opened == 0)
         protect_all(PROT_NONE);
+}
+
+void fake_memory_fill(void *memory, int value, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t before = (page - (uintptr_t)memory % page) % page;
+    size_t whole = bytes > before ? (bytes - before) / page * page : 0;
+
+    if (value == 0 && whole >= FILL_BY_SYSTEM &&
+        madvise((char *)memory + before, whole, MADV_DONTNEED) == 0) {
+        memset(memory, 0, before);
+        memset((char *)memory + before + whole, 0, bytes - before - whole);
+    } else {
+        memset(memory, value, bytes);
+    }
 }
 
 static bool lies_in(const void *memory, size_t bytes, bool is_device)

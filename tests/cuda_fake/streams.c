@@ -74,7 +74,7 @@ static void run_item(struct item *item)
         memmove(item->copy.to, item->copy.from, item->copy.bytes);
         break;
     case ITEM_FILL:
-        memset(item->copy.to, item->copy.value, item->copy.bytes);
+        fake_memory_fill(item->copy.to, item->copy.value, item->copy.bytes);
         break;
     case ITEM_RECORD:
         item->event.event->happened = item->event.record;
@@ -343,6 +343,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
         if (!made)
             fake_die("no memory");
         made->external.put = put_external;
+        made->external.launch = run_kernel_later;
         made->last = &made->first;
         streams[stream_count++] = *stream = made;
     }

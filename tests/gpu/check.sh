@@ -6,7 +6,8 @@
 #   --package   what to run: a folder that `make gpu-package` made (build/gpu)
 #   --build     build that folder first, if this machine has a toolkit; without a GPU: "skipped"
 #   --fake      over the fake CUDA runtime and the emulator, on any machine: to try this script
-#   --only      one part: device, numerics, digests, jobs, nccl, comm, memory, sanitizer
+#   --only      one part: device, numerics, digests, jobs, cublaslt, nccl, comm, memory,
+#               sanitizer
 #
 # Each part has a time limit, and goes on after a failure. Its output is in LOGS. The last line is
 # "N passed, N failed".
@@ -77,6 +78,7 @@ wanted() {
 # Programs of the package, with its libraries.
 run=(env -C "$place" "LD_LIBRARY_PATH=$package/lib" "FLEET_BIN=$package/bin"
     "FLEET_CUDA_LIBRARY=$library" "FLEET_TEST_GPU=$library" FLEET_NCCL_LIBRARY=none
+    FLEET_CUBLASLT_LIBRARY=none
     FLEET_TEST_VARIANT=release)
 
 # ---- the device ----------------------------------------------------------------------------------
@@ -109,6 +111,32 @@ done
 # ---- whole jobs ----------------------------------------------------------------------------------
 if wanted jobs; then
     part jobs 200 "${run[@]}" "$package/tests/test_cuda"
+fi
+
+# ---- the same with matrix products by cuBLASLt ---------------------------------------------------
+# FLEET_CUBLASLT_LIBRARY, else what PyTorch brings.
+find_cublaslt() {
+    if [ $fake = 1 ]; then
+        echo "$PWD/build/cublaslt_fake/libcublasLt.so.13"
+        return
+    fi
+    echo "${FLEET_CUBLASLT_LIBRARY:-$(python3 -c '
+import glob, importlib.util
+for place in importlib.util.find_spec("nvidia").submodule_search_locations:
+    for found in glob.glob(place + "/*/lib/libcublasLt.so.1[23]"):
+        print(found)
+        raise SystemExit' 2>/dev/null)}"
+}
+cublaslt=$(find_cublaslt)
+if wanted cublaslt && [ -e "$cublaslt" ]; then
+    echo "cuBLASLt: $cublaslt" | tee -a "$logs/device.txt"
+    for test in kernels gradients; do
+        part "cublaslt-$test" 120 "${run[@]}" "FLEET_CUBLASLT_LIBRARY=$cublaslt" \
+            FLEET_TEST_VARIANT=race "$package/tests/test_$test"
+    done
+    part cublaslt-jobs 200 "${run[@]}" "FLEET_CUBLASLT_LIBRARY=$cublaslt" "$package/tests/test_cuda"
+elif wanted cublaslt; then
+    echo "skipped: no cuBLASLt, and FLEET_CUBLASLT_LIBRARY names none"
 fi
 
 # ---- the same by NCCL ----------------------------------------------------------------------------

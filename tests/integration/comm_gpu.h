@@ -77,6 +77,7 @@ static inline int comm_open_device(struct comm *comm, double deadline_ms, struct
     int rc = 0;
 
     if (!comm_on_gpu()) {
+        (void)setenv("FLEET_CUBLASLT_LIBRARY", "none", 1);
         (void)setenv("FLEET_CUDA_LIBRARY", "build/cuda_fake/release/libfleet_cuda.so", 1);
         (void)setenv("FLEET_NCCL_LIBRARY", "build/nccl_fake/libnccl.so.2", 1);
     }

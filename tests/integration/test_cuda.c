@@ -40,7 +40,7 @@
 #define IMAGES       16
 
 static char library[4096], other_library[4200]; /* the fake; a path where there is nothing */
-static char nccl[4096];
+static char nccl[4096], cublaslt[4096];
 static const char *gpu; /* FLEET_TEST_GPU; NULL: over fakes */
 static char *folder, *images;
 
@@ -239,6 +239,45 @@ static void test_cuda__a_larger_model_trains_as_on_the_cpu(void **state)
     }
 }
 
+/* ---- matrix products ------------------------------------------------------------------------- */
+
+static void test_cuda__matrices_are_multiplied_without_cublaslt(void **state)
+{
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run with, without;
+
+    (void)state;
+    if (strcmp(cublaslt, "none") == 0)
+        skip();
+    run_on("cuda", path, "1", NULL, NULL, &with);
+    expect_success(&with, models[0].steps);
+    set("FLEET_CUBLASLT_LIBRARY", "none");
+    run_on("cuda", path, "1", NULL, NULL, &without);
+    set("FLEET_CUBLASLT_LIBRARY", cublaslt);
+    expect_success(&without, models[0].steps);
+    expect_near(&without, &with, "gpt");
+    /* in another order, so the library was there */
+    assert_string_not_equal(without.sha256, with.sha256);
+    job_run_release(&with);
+    job_run_release(&without);
+}
+
+/* Of several algorithms each rank takes the same one. */
+static void test_cuda__two_workers_have_one_worker_s_bits_in_bf16(void **state)
+{
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "precision: bf16, ");
+    struct job_run one, two;
+
+    (void)state;
+    run_on("cuda", path, "1", NULL, NULL, &one);
+    expect_success(&one, models[0].steps);
+    run_on("cuda", path, "2", NULL, NULL, &two);
+    expect_success(&two, models[0].steps);
+    assert_string_equal(two.sha256, one.sha256);
+    job_run_release(&one);
+    job_run_release(&two);
+}
+
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 /* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
@@ -384,6 +423,9 @@ static void test_cuda__says_why_there_is_no_gpu(void **state)
     expect_refusal("FAKE_CUDA_DEVICES", "0", "this machine has no GPU that a process may use");
     expect_refusal("FAKE_CUDA_CAPABILITY", "75",
                    "the GPU has compute capability 7.5, at least 8.0 is needed");
+    expect_refusal("FLEET_CUBLASLT_LIBRARY", other_library,
+                   "FLEET_CUBLASLT_LIBRARY: cannot be opened");
+    set("FLEET_CUBLASLT_LIBRARY", cublaslt);
     expect_refusal("FAKE_CUDA_MEMORY", "100000", "of its 100000 bytes are free");
 }
 
@@ -398,7 +440,7 @@ static void test_cuda__says_that_a_gpu_is_hidden(void **state)
 static int set_up(void **state)
 {
     FLEET_AUTO_FREE char *bytes = malloc((size_t)IMAGES * RECORD_BYTES);
-    const char *variant = getenv("FLEET_TEST_VARIANT");
+    const char *variant = getenv("FLEET_TEST_VARIANT"), *named = getenv("FLEET_CUBLASLT_LIBRARY");
     char here[3000];
     uint32_t random = 1;
 
@@ -411,9 +453,15 @@ static int set_up(void **state)
                        variant && variant[0] ? variant : "release");
     (void)snprintf(other_library, sizeof(other_library), "%s.gone", library);
     (void)snprintf(nccl, sizeof(nccl), "%s/build/nccl_fake/libnccl.so.2", here);
+    if (gpu)
+        (void)snprintf(cublaslt, sizeof(cublaslt), "%s", named ? named : "none");
+    else
+        (void)snprintf(cublaslt, sizeof(cublaslt), "%s/build/cublaslt_fake/libcublasLt.so.13",
+                       here);
     set("FLEET_CUDA_LIBRARY", library);
     if (!gpu)
         set("FLEET_NCCL_LIBRARY", nccl);
+    set("FLEET_CUBLASLT_LIBRARY", cublaslt);
     folder = job_run_folder();
     set("FAKE_NCCL_FOLDER", folder);
     images = fleet_file_join(folder, "images.bin");
@@ -439,6 +487,8 @@ int main(void)
         cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
         cmocka_unit_test(test_cuda__graphs_change_no_bits),
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
+        cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
+        cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
         cmocka_unit_test(test_cuda__gradients_go_by_the_host_without_nccl),
@@ -451,6 +501,8 @@ int main(void)
         cmocka_unit_test(test_cuda__a_larger_model_trains_as_on_the_cpu),
         cmocka_unit_test(test_cuda__graphs_change_no_bits),
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
+        cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
+        cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__says_that_a_gpu_is_hidden),
     };
