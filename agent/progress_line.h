@@ -38,7 +38,7 @@ struct progress_line {
 };
 
 /*
- * Read a line without its newline. *out is to be released. -EINVAL with the reason: not JSON, not
+ * Read a line without its newline. The caller releases *out. -EINVAL with the reason: not JSON, not
  * an object, a value of another type or out of range, no key that is known; -EFBIG: too long.
  */
 int progress_line_parse(const char *line, size_t size, struct progress_line *out,

@@ -9,7 +9,7 @@
  *  (1) A pod's processes form a session of their own: signals of the terminal do not reach them,
  *      and what is left of it when its agent ends is killed.
  *  (2) An agent dies with this process, even if that is killed; its trainers die with the agent.
- *  (3) A pod that has ended stays in the list, with how it ended, until it is deleted.
+ *  (3) A pod that has ended stays in the list, with its exit status, until it is deleted.
  */
 
 #include <stdbool.h>

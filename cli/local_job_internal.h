@@ -48,7 +48,7 @@ __attribute__((format(printf, 2, 3))) void local_job_note(struct local_job *lj, 
 /* The next pass comes in `ms` at the latest. */
 void local_job_reconcile_after(struct local_job *lj, uint64_t ms);
 
-/* The state file is to be written. */
+/* The state file must be written. */
 void local_job_state_changed(struct local_job *lj);
 
 /* ---- local_job_pods.c ------------------------------------------------------------------------ */

@@ -3,7 +3,7 @@
 #define CLI_PLAN_SEARCH_H
 
 /* `fleetjob plan --search`: the best divisions of a job (libfleet/autoparallel/search), the time
- * that is predicted, and what is to be pasted into the job. */
+ * that is predicted, and the lines to paste into the job. */
 
 #include <stdbool.h>
 

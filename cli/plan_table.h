@@ -12,17 +12,15 @@
 void plan_table_headline(const struct fleetjob *job, const struct plan *plan,
                          struct fleet_strbuf *out);
 
-/* The same without the number of ranks and in one line without a newline: the parts that do not
- * depend on the workers. */
+/* The parts of it that do not depend on the workers, in one line without a newline. */
 void plan_table_summary(const struct fleetjob *job, const struct plan *plan,
                         struct fleet_strbuf *out);
 
 /* A line for each of applied, dropped, … bytes, each with its newline. */
 void plan_table_print(const struct plan *plan, struct fleet_strbuf *out);
 
-/* The same and what an engineer would put on a slide: groups, stages, bytes by kind and
- * communication, each with where the number comes from, and what the built-in runtime cannot
- * run. */
+/* The same, and groups, stages, bytes by kind and communication, each with the source of the number
+ * (program or formula), and what the built-in runtime cannot run. */
 void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out);
 
 /* What one rank of the plan does. */

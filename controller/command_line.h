@@ -23,12 +23,12 @@ struct command_line {
         *metrics_certificate; /* with has_metrics_auth: one of them is given */
     int hub_port, probe_port, metrics_port;
     bool no_election, has_job_metrics, has_metrics_auth, is_json, is_verbose;
-    bool encrypts_data; /* of jobs that do not say it */
+    bool encrypts_data; /* of jobs whose spec does not set it */
 };
 
 /*
  * Read the command line. Returns -1 to go on, or the exit code: 0 for --help and --version, 2 for a
- * wrong or missing option, with the error on stderr. Either way *out is to be released.
+ * wrong or missing option, with the error on stderr. The caller releases *out in each case.
  */
 int command_line_parse(int argc, char **argv, struct command_line *out);
 

@@ -40,7 +40,7 @@ struct startup_options { /* texts are borrowed for its life */
 /* Begins at once. `options` are copied. */
 struct startup *startup_new(const struct startup_options *options);
 
-/* Cancels what is on its way. NULL is fine. */
+/* Cancels requests under way. NULL is fine. */
 void startup_free(struct startup *startup);
 
 #endif

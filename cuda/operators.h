@@ -4,7 +4,7 @@
 
 /*
  * An operator of a program as launches of our own kernels (kernels/kernels.h): what is in a
- * kernel_call becomes the struct of a family. Pure but for the launches: it allocates nothing, and
+ * kernel_call becomes the struct of a family. Pure except for launches: it allocates nothing, and
  * operands, scratch and tables are device memory of the caller.
  */
 

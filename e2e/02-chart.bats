@@ -278,7 +278,7 @@ service_has_no_selector() {
     eventually "$LIMIT" field_at_least fourth progress.step $((${step:-0} + 1))
     becomes fourth Running
     eventually "$LIMIT" have_met_again fifth
-    # What must not happen would happen by then: a new hub waits less for a member it has heard of.
+# What must not happen would happen by then: a new hub waits less for a member it has heard from.
     sleep 15
     becomes fifth Running
     [ "$(uids fourth; uids fifth)" = "$before" ]

@@ -158,7 +158,7 @@ END
     kubectl -n "$system" scale deployment/fleetjob-controller --replicas=1
     eventually "$LIMIT" one_of_them_leads
     eventually "$LIMIT" has_another_identity "$uid"
-    # the new controller hears of steps: the workers have found it
+    # the new controller learns of steps: the workers have found it
     eventually "$LIMIT" field_at_least rotated progress.step $((${step:-0} + 1))
     eventually "$LIMIT" field_is rotated workers.ready 2
     [ "$(pods_of rotated)" = "$before" ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every job that the documentation shows, as one List for `kubectl apply --dry-run=server -f -`.
 
-Whole jobs are taken as they are (docs/examples/*.yaml, ```yaml blocks with `kind: FleetJob`, but for those that begin with
+Whole jobs are taken as they are (docs/examples/*.yaml, ```yaml blocks with `kind: FleetJob`, except for those that begin with
 "# for `fleetjob run`"), a `strategy:` block of
 a reference page is put into a small job. Each gets a name of its own; on stderr the number of each kind.
 """

@@ -195,7 +195,7 @@ trainer_of() { # trainer_of POD: its process number on this machine
     "$cluster" pids "$1" fleetjob-train | head -n 1
 }
 
-# Of its first container. The hub hears of a pod before the kubelet tells the API server that it
+# Of its first container. The hub learns of a pod before the kubelet tells the API server that it
 # runs, and until then the server has no log: ask `eventually`.
 log_has() { # log_has POD WORDS
     kubectl logs -n "$namespace" "$1" | grep -F -- "$2"

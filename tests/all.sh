@@ -7,8 +7,8 @@
 #
 # Without a stage all of them: what needs no cluster runs beside the scenarios on it, which
 # mostly wait; its results are printed after theirs. A part says at its end how long it took, and
-# how long processors worked for it (but for what it leaves running, as a cluster is, and for what
-# lost its parent).
+# how long processors worked for it (except for what it leaves running, as a cluster is, and for
+# what lost its parent).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 

@@ -52,6 +52,13 @@ wordings='
 \bat (the|its) begin\b
 \b[Tt]here ?of\b
 \b[Hh]ence\b
+\bbut for\b
+\bhears? of\b
+\bput right\b
+\bno news\b
+\bhow (it|they) went\b
+\b(is|are) to be (released|freed|sent|waited|written)\b
+\b[Ww]hat is on (its|their) way\b
 '
 
 # Named exceptions: FILE, a blank, an expression for the line. A line without a use is an error.

@@ -350,13 +350,13 @@ static struct reshard_peer *list_divided(const struct trainer *trainer,
     return peers;
 }
 
-/* A cell is lost with its ranks: nobody has its part of the model. */
+/* A cell is lost with its ranks: no rank has its part of the model. */
 static int refuse_lost_cell(struct trainer *trainer, int64_t newest, int cell,
                             struct fleet_error *err)
 {
     bool had_state = trainer->progress.committed != TRAINER_NO_STATE;
 
-    save_finish(trainer); /* how it went is no news of the next generation */
+    save_finish(trainer); /* its result does not concern the next generation */
     trainer->progress.committed = TRAINER_NO_STATE;
     if (had_state)
         trainer_warn(trainer,
@@ -368,12 +368,12 @@ static int refuse_lost_cell(struct trainer *trainer, int64_t newest, int cell,
 }
 
 /* A shard is lost with its holders: no rank has a state that training could go on from. The hub
- * hears so from each, and the next generation begins with the last checkpoint. */
+ * learns it from each, and the next generation begins with the last checkpoint. */
 static int refuse_lost(struct trainer *trainer, int64_t newest, int shard, struct fleet_error *err)
 {
     bool had_state = reshard_own(trainer).source == RESHARD_HELD;
 
-    save_finish(trainer); /* how it went is no news of the next generation */
+    save_finish(trainer); /* its result does not concern the next generation */
     trainer->progress.committed = TRAINER_NO_STATE;
     trainer->placement.lost = shard + 1;
     if (had_state) /* each of them: others may not come as far as this */

@@ -40,12 +40,12 @@ struct reshard_peer {
 /* The description of this rank, from its placement. */
 struct reshard_peer reshard_own(const struct trainer *trainer);
 
-/* The same for the hub, which asks the members who holds what. */
+/* The same for the hub, which asks each member what it holds. */
 struct fleet_part reshard_part(const struct trainer *trainer);
 
 /* For a job that can divide its state, but does not with this generation's number of ranks:
- * allocate memory for the whole state. trainer_open() leaves that to the first generation. -ENOMEM.
- * */
+ * allocate memory for the whole state. The first generation calls it; trainer_open() does not.
+ * -ENOMEM. */
 int reshard_undivided(struct trainer *trainer, struct fleet_error *err);
 
 /* A shard that none of peers[replicas] holds; -1 if together they hold the whole state. */

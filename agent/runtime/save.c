@@ -422,8 +422,7 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
     return trainer->progress.committed == trainer->save.saved ? 0 : save_together(trainer, err);
 }
 
-/* A rank has called: no rank goes on before the checkpoint is on disk, since that rank may leave.
- * */
+/* A rank has called: no rank goes on before the checkpoint is on disk, as that rank may leave. */
 static int save_called(struct trainer *trainer, struct fleet_error *err)
 {
     struct executor_bases bases;

@@ -116,7 +116,7 @@ struct trainer_net {
 
 /* What slot 0 holds: known before the vote; the commit may come in the next generation. */
 struct trainer_gradient {
-    double averaged; /* leaves over which it is the sum that is to be averaged */
+    double averaged; /* leaves of the sum that becomes the average */
     bool is_local;   /* the ranks' slots differ: there is no gradient of the whole job */
     struct run_messages messages;
 };
@@ -190,7 +190,8 @@ void trainer_warn(struct trainer *trainer, const char *format, ...)
 void trainer_note(struct trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The deadline of a collective that begins now, in monotonic ms: far beyond the longest step. */
+/* The deadline of a collective that begins now, in monotonic ms: much later than the longest step
+ * ends. */
 double trainer_deadline_ms(const struct trainer *trainer);
 
 #endif

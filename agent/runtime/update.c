@@ -158,7 +158,7 @@ static double loss_of_replicas(const struct trainer *trainer, const float *leave
     return sum / replicas;
 }
 
-/* Whether the parameters are to be averaged now. A rank that commits in the next generation learns
+/* Must the parameters be averaged now? A rank that commits in the next generation learns
  * it from the ledger of one that has committed before. */
 static void plan_average(struct trainer *trainer, int64_t update, const float *leaves,
                          int64_t count)

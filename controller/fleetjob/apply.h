@@ -6,7 +6,7 @@
 
 struct reconciler_pass;
 
-/* Status, events, hub, pods; or, if pods have to be looked for first, these and the hub. Then
+/* Status, events, hub, pods; or, if pods must be looked for first, only these and the hub. Then
  * reconciler_end(). */
 void apply_run(struct reconciler_pass *pass);
 

@@ -12,14 +12,14 @@
 struct observed_attempt;
 struct reconciler_pass;
 
-/* Does this process still lead, and is there still the job that was decided on? */
+/* Does this process still lead, and does the job that the pass decided about still exist? */
 bool apply_may_act(const struct reconciler_pass *pass);
 
 /* The pod of a worker as this installation makes it. Owned by the caller. */
 cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt);
 
-/* A digest of the job's first pod without what is the job's own: its name, its UID and what is
- * called after them. Jobs that say the same in the same namespace have one. */
+/* A digest of the job's first pod without the job's name, its UID and names made of them. Jobs with
+ * equal specs in one namespace have the same digest. */
 void apply_digest_pod(const struct reconciler_pass *pass, uint8_t out[FLEET_SHA256_SIZE]);
 
 /* Make the pods of actions.creates, some at a time; the pass is pending until the last one. */

@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_GANG_H
 
 /*
- * runPolicy.scheduling.gang: all workers that a job needs at least are placed together or not at
- * all, by a PodGroup of the cluster's gang scheduler.
+ * runPolicy.scheduling.gang: a PodGroup of the cluster's gang scheduler places the fewest workers
+ * that the job needs together, or none of them.
  *
  *   Volcano             PodGroup scheduling.volcano.sh/v1beta1, pods name it by an annotation
  *   scheduler-plugins   PodGroup scheduling.x-k8s.io/v1alpha1, pods name it by a label
@@ -25,26 +25,26 @@ enum gang_scheduler {
     GANG_SCHEDULERS,
 };
 
-/* Its PodGroups; NULL for GANG_NONE. */
+/* The PodGroups of a scheduler; NULL for GANG_NONE. */
 const struct kube_resource *gang_resource(enum gang_scheduler scheduler);
 
-/* The whole group of it, to ask whether it is there: a GET of the path that a list of it has. */
+/* The API group of its PodGroups, whose list the cluster has or not. */
 const struct kube_resource *gang_discovery(enum gang_scheduler scheduler);
 
 /* "Volcano", "scheduler-plugins". */
 const char *gang_name(enum gang_scheduler scheduler);
 
 /*
- * Which one this job uses, where `is_there[GANG_SCHEDULERS]` says which the cluster has. One that
- * is named is used whether or not it is there. A job for Kueue, which admits whole groups of pods
- * itself, uses none unless it names one.
+ * The scheduler that this job uses. `is_there[GANG_SCHEDULERS]` says which ones the cluster has. A
+ * scheduler that the job names is used even if the cluster does not have it. A job for Kueue, which
+ * admits whole groups of pods itself, uses none unless it names one.
  */
 enum gang_scheduler gang_choose(const struct fleetjob *job, const bool *is_there);
 
-/* Does the answer depend on what is there? */
+/* Does the choice depend on what the cluster has? */
 bool gang_is_auto(const struct fleetjob *job);
 
-/* Its name, heap. */
+/* The name of the job's PodGroup, heap. */
 char *gang_group_name(const struct fleetjob *job);
 
 /* The PodGroup. Owned by the caller. */

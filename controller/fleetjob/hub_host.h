@@ -53,7 +53,7 @@ struct hub_network {
 struct hub_network hub_host_server_network(struct hub_server *server);
 
 struct hub_host_handlers {
-    /* Write it down. True = it is durable already; else hub_host_answer_record(), later. */
+    /* Record it. True = it is durable already; else hub_host_answer_record(), later. */
     bool (*record)(void *user, const struct hub_record *record);
     /* The view has taken this event in, and reconcile() should see it: `is_step` if it was only a
      * step like those before. */
@@ -95,8 +95,8 @@ int hub_host_apply(struct hub_host *host, const struct actions *actions, const c
                    struct fleet_error *err);
 
 /* The job's Secret has changed under this replica: a hub that is made from now on waits
- * HUB_HOST_MOVED_MS for members that it has not heard of, because a kubelet takes up to two minutes
- * to bring the new address and CA to a pod. */
+ * HUB_HOST_MOVED_MS for members that it has not heard from, because a kubelet takes up to two
+ * minutes to bring the new address and CA to a pod. */
 #define HUB_HOST_MOVED_MS 150000.0
 void hub_host_note_moved(struct hub_host *host);
 

@@ -52,12 +52,11 @@ struct hub_view {
     int restarts, restarts_total; /* counted: since the last reset; of the whole job */
     int restarts_ignored;         /* of the whole job: a rule says that they do not count */
     enum hub_stall stall;
-    char stalled[MESSAGE_REASON_MAX + 1]; /* what it waits for, "" = not stalled */
-    char
-        state_lost[MESSAGE_REASON_MAX + 1]; /* steps are being made again: why; "" = they are not */
-    char waiting[MESSAGE_REASON_MAX + 1];   /* for what, before the next generation; "" = nothing */
-    int64_t waiting_until_wall_ms;          /* 0 = not known */
-    char save_failed[MESSAGE_REASON_MAX + 1]; /* why the newest save did; "" = it did not */
+    char stalled[MESSAGE_REASON_MAX + 1];    /* what it waits for, "" = not stalled */
+    char state_lost[MESSAGE_REASON_MAX + 1]; /* why steps are computed again; "" = they are not */
+    char waiting[MESSAGE_REASON_MAX + 1]; /* for what, before the next generation; "" = nothing */
+    int64_t waiting_until_wall_ms;        /* 0 = not known */
+    char save_failed[MESSAGE_REASON_MAX + 1]; /* why the newest save failed; "" = it did not */
     bool has_saved;     /* a checkpoint was completed under this hub, and no later one has failed */
     bool is_superseded; /* a member holds a greater epoch, as `stalled` says */
     bool has_begun;

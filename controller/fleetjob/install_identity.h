@@ -3,11 +3,11 @@
 #define CONTROLLER_FLEETJOB_INSTALL_IDENTITY_H
 
 /*
- * What makes an installation itself: the CA of its hubs and the key that job tokens derive from.
- * Both lie in one Secret of the controller's namespace. The first replica makes it; a replica that
- * finds it reads it, so all have the same. Nothing owns it: it stays when the chart is uninstalled,
- * and the next installation of that name goes on with it, so that running jobs need no other CA.
- * The leader makes it again if it is deleted (installation.h).
+ * The identity of an installation: the CA of its hubs, and the key from which tokens of jobs are
+ * derived. One Secret in the controller's namespace has both. The first replica makes it, later
+ * ones read it, so all have the same. It has no owner: it stays when the chart is uninstalled, and
+ * the next installation of that name goes on with it, so that running jobs need no other CA. The
+ * leader makes it again if it is deleted (installation.h).
  */
 
 #include <stddef.h>

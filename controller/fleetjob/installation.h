@@ -3,17 +3,18 @@
 #define CONTROLLER_FLEETJOB_INSTALLATION_H
 
 /*
- * What the leader keeps in order beside the jobs, every INSTALLATION_PERIOD_MS:
+ * Objects of the installation that the leader checks and repairs every INSTALLATION_PERIOD_MS:
  *
- *   the hub's Service      deleted: made again with its labels, annotations and address, so that
- *                          agents find it; another port, or a selector: put right
- *   its EndpointSlice      applied: it names this replica
- *   the identity Secret    deleted: made again from what this process has in memory;
- *                          owned by something: freed, so that nothing takes it along
+ *   the hub's Service      If it was deleted, the leader makes it again with its labels,
+ *                          annotations and address, so that agents find it. A wrong port or a
+ *                          selector is corrected.
+ *   its EndpointSlice      The leader applies it: it names this replica.
+ *   the identity Secret    If it was deleted, the leader makes it again from memory. An owner
+ *                          reference is removed, so that the Secret is not deleted with its owner.
  *
  *  (1) Only the leader writes: each request is checked when it leaves (leader_io.h).
- *  (2) If the Service cannot get its address again, `on_moved` is called: what rests on the address
- *      must begin again.
+ *  (2) If the Service cannot get its address again, `on_moved` is called: agents know only the old
+ *      address, so what uses it must begin again.
  */
 
 #include <stdbool.h>
@@ -46,7 +47,7 @@ struct installation_options { /* texts are borrowed for its life */
 struct installation *installation_new(const struct installation_options *options,
                                       const cJSON *service);
 
-/* What is on its way is forgotten. NULL is fine. */
+/* Requests under way are dropped. NULL is fine. */
 void installation_free(struct installation *installation);
 
 #endif

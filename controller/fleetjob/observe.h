@@ -66,7 +66,7 @@ struct observation {
     size_t living_count;       /* pods that have not ended */
     char **gone_uids;          /* [observed.gone_count] */
     const char *image;         /* that the job's pods run; borrowed; NULL = not known … */
-    const char *image_id;      /* … by the kubelet's word … */
+    const char *image_id;      /* … as the kubelet reports it … */
     const char *agent_image;   /* … with the agent of this one */
     const char
         *secret_digest; /* of the job's Secret (job_objects.h); borrowed; "" or NULL = not known */

@@ -13,8 +13,8 @@
 
 #include "controller/fleetjob/pass.h"
 
-/* Was the loss of this member, for the hub of this cause, lack of memory? By its pod of this
- * attempt; -1: its newest that has ended, in this time. */
+/* Was this member lost for lack of memory? `cause` is what the hub says. The status of its pod of
+ * `attempt` decides; -1: of its newest pod that ended between the two times. */
 bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
                   int64_t since_wall_ms, int64_t until_wall_ms);
 

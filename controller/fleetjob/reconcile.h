@@ -45,7 +45,7 @@ struct observed_pod {
     bool is_scheduled;           /* has a node */
     const char *topology, *node; /* where; "" = not known */
     bool is_deleting;
-    bool is_permanent;   /* it ended with the word that starting it again cannot help */
+    bool is_permanent;   /* its agent reported that a restart cannot help */
     int exit_code;       /* of the agent, -1 = not known */
     const char *reason;  /* "OOMKilled", "Evicted", …; "" = none */
     const char *message; /* for people, "" = none */
@@ -74,8 +74,9 @@ struct observed {
     int64_t now_wall_ms;
     const struct fleetjob *job;        /* spec and status as stored */
     const struct fleet_errors *errors; /* what is wrong with the spec; NULL or none = it is valid */
-    const struct fleet_errors *warnings; /* what is only odd about it; NULL or none = nothing */
-    const struct observed_pod *pods;     /* [pod_count], in any order */
+    const struct fleet_errors
+        *warnings;                   /* unlikely values and fields without an effect; NULL = none */
+    const struct observed_pod *pods; /* [pod_count], in any order */
     size_t pod_count;
     /* the list is complete: it does not come from a cache, which may be stale */
     bool has_all_pods;
@@ -141,7 +142,7 @@ struct action_hub {
     const char *reason; /* constant */
 };
 
-/* Why the status is to be written, the least urgent first; all but the last at intervals
+/* Why the status must be written, the least urgent first; all but the last at intervals
  * (status_pace.h). */
 enum action_write {
     ACTION_WRITE_NOTHING,

@@ -72,10 +72,10 @@ void reconciler_job_event(const struct reconciler_job *job, const char *resource
 /* A pod is gone, or is being deleted, that did not end by itself. */
 void reconciler_note_vanished(struct reconciler_job *job, int index, int attempt);
 
-/* The same, and the pod's object is gone for good: the hub hears of it. */
+/* The same, and the pod's object is gone for good: the hub learns of it. */
 void reconciler_pod_gone(struct reconciler_job *job, const char *uid, int index, int attempt);
 
-/* The pod's object is gone: the hub hears of it, and nothing else is concluded. */
+/* The pod's object is gone: the hub learns of it, and nothing else is concluded. */
 void reconciler_remember_gone(struct reconciler_job *job, const char *uid);
 
 #endif

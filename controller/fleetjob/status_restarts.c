@@ -133,8 +133,8 @@ static void close_restart(struct pass *pass, bool is_reported)
     if (is_reported)
         pass_event(pass, !fleet_cause_is_wanted(fleet_cause_find(begun->cause)),
                    WELLKNOWN_EVENT_RESTARTED,
-                   "After %s: how it went was lost with the controller that led then%s%s",
-                   added->cause, begun->message ? "; " : "", begun->message ? begun->message : "");
+                   "After %s: its details were lost with the former leader%s%s", added->cause,
+                   begun->message ? "; " : "", begun->message ? begun->message : "");
 }
 
 void status_close_restart(struct pass *pass)

@@ -23,8 +23,8 @@ void status_observe_begun(struct pass *pass);
 void status_close_restart(struct pass *pass);
 /* The same if no hub will report it. */
 void status_close_lost_restart(struct pass *pass);
-/* The same of a job that is over: an Event only about a restart of another hub, because the end
- * says how a restart begun here went. */
+/* The same for a job that is over. There is an Event only for a restart that another hub began: the
+ * job's end already reports one that began here. */
 void status_close_restart_at_end(struct pass *pass);
 
 /* The member or trainer that failed last, or NULL. Borrowed from the hub's view. */

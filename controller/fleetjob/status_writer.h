@@ -7,11 +7,11 @@
  * status subresource: what a newer version of the resource has put there stays.
  *
  *  (1) Every write carries the resourceVersion that it rests on, and the UID. A write that rests
- *      on an old state, or on a job of that name which is gone, is refused.
- *  (2) Records of the rendezvous only grow, and never over one of a newer epoch, or one that the
- *      hub which asks does not know: it was made from an old state, and does not know the later
- *      ones. Nor over the restart that another hub has begun, and that is not in the history yet;
- *      nor into the status of a job that is over.
+ *      on an old state, or on a job of that name which no longer exists, is refused.
+ *  (2) A record of the rendezvous replaces only an older one. It is refused if the status has a
+ *      newer epoch; or a generation that the asking hub does not know, because that hub was made
+ *      from an old state; or a restart that another hub began and that is not in the history yet;
+ *      or the end of the job.
  *  (3) status_writer_is_current() is false from a write until the cache has seen it.
  */
 
@@ -34,7 +34,7 @@ struct status_writer;
 struct status_writer *status_writer_new(struct kube_io *io, const char *namespace_,
                                         const char *name, const char *uid);
 
-/* What is on its way is forgotten. NULL is fine. */
+/* Requests under way are dropped. NULL is fine. */
 void status_writer_free(struct status_writer *writer);
 
 /* The cache has this version of the job. */

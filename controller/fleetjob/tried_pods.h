@@ -5,7 +5,7 @@
 /*
  * The pods that the API server has found valid in a dry run, by a digest of everything but the
  * names of their job. A second job with the same template, as in a sweep, needs no dry run of its
- * own; while the first one's is under way, it waits. The answer is believed for ten minutes: an
+ * own; while the first one's is under way, it waits. The answer holds for ten minutes: an
  * upgraded API server may know other fields, and admission may change its mind. A pod that is
  * refused after all is reported as any other (pod_errors.h).
  */
@@ -20,7 +20,7 @@
 #define TRIED_PODS_ASK_MS 5000.0 /* a dry run without an answer: then others try, too */
 
 enum tried_pods_answer {
-    TRIED_PODS_UNKNOWN, /* nobody has asked, the answer is old, or it was an error */
+    TRIED_PODS_UNKNOWN, /* it was not asked for, the answer is old, or it was an error */
     TRIED_PODS_ASKED,   /* there is no answer yet */
     TRIED_PODS_VALID,
 };

@@ -13,8 +13,8 @@
  * Invariants
  *  (1) A verdict holds for ACCESS_ALLOWED_MS or ACCESS_REFUSED_MS. A failure of the API server is
  *      not kept, and allows nothing.
- *  (2) At most ACCESS_ENTRIES_MAX tokens are remembered, as digests; the one that was refused or
- *      forgotten the longest ago gives way first.
+ *  (2) At most ACCESS_ENTRIES_MAX tokens are remembered, as digests; the one that was refused
+ *      or expired longest ago is replaced first.
  *  (3) Unknown tokens cost the API server at most ACCESS_RATE reviews a second (ACCESS_BURST at
  *      once); more get ACCESS_BUSY. A token that was allowed the last time does not count: unknown
  *      clients cannot keep it out.

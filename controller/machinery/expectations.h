@@ -5,10 +5,10 @@
 /*
  * Requests to the API server whose effect is not in the cache yet.
  *
- * A cache is late. A reconciler that reads it right after creating three pods sees none and creates
- * three more. So an owner notes what it creates and deletes, by name, and leaves a job alone until
- * all of it has been seen, has failed, or EXPECTATIONS_TIMEOUT_MS have passed (an event can be lost
- * to a relist; then the cache is right).
+ * A cache lags behind. A reconciler that reads it right after it has created three pods sees none
+ * and creates three more. So an owner notes what it creates and deletes, by name, and leaves a job
+ * alone until all of it has been seen, has failed, or EXPECTATIONS_TIMEOUT_MS have passed (an event
+ * can be lost to a relist; then the cache is right).
  *
  *  (1) An expectation is met by its own name and kind only: three other pods do not meet it.
  *  (2) It may be met before it is noted: a watch can be faster than the answer to the request. Note
@@ -24,7 +24,7 @@ struct expectations;
 
 enum expectation_kind {
     EXPECT_CREATED, /* met when the object is in the cache */
-    EXPECT_DELETED, /* met when it is out of it, or is seen being deleted */
+    EXPECT_DELETED, /* met when the object has left the cache, or has a deletion timestamp */
 };
 
 /* No owner expects anything; NULL is fine for free. */
@@ -35,14 +35,16 @@ void expectations_free(struct expectations *expectations);
 void expectations_note(struct expectations *expectations, const char *owner,
                        enum expectation_kind kind, const char *name, double now_ms);
 
-/* It was seen, or the request failed: no longer expected. Returns true if it was. */
+/* The object was seen, or its request failed: it is not expected any more. Returns whether it was
+ * expected. */
 bool expectations_meet(struct expectations *expectations, const char *owner,
                        enum expectation_kind kind, const char *name);
 
 /* Nothing is expected any more for this owner. Overdue ones are forgotten. */
 bool expectations_are_met(struct expectations *expectations, const char *owner, double now_ms);
 
-/* When those still there are overdue: the owner looks again then. HUGE_VAL: there are none. */
+/* When the last of the owner's expectations times out: the owner looks again then. HUGE_VAL: it has
+ * none. */
 double expectations_due_ms(const struct expectations *expectations, const char *owner);
 
 /* The owner is gone. */

@@ -10,8 +10,8 @@
  *      *sent*, whether or not anything ran in between: a process that was stopped and wakes up is
  *      not leader, before any callback reports it. Ask it before each effect.
  *  (2) No other replica leads before `lease_duration_ms` (> renew_deadline_ms) have passed on its
- *  own
- *      clock since it last saw the Lease change. Clocks need not agree, only run at like speeds.
+ *      own clock since it last saw the Lease change. Clocks need not agree, only run at about the
+ *      same speed.
  *  (3) Each leadership has its own epoch, leaseTransitions of the Lease, greater than all before it
  *      for as long as the Lease is not deleted.
  */

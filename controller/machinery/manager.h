@@ -10,8 +10,9 @@
  *                                                     └── back-off, requeue_after ┘
  *
  *  (1) Nothing is reconciled before every informer has synced and, with an election, this process
- *      leads; nothing after leadership is lost, not even once.
- *  (2) A key is reconciled by one at a time, from the call of reconcile until its manager_done.
+ *      leads; nothing after leadership is lost, without exception.
+ *  (2) A key is never reconciled twice at the same time: one reconcile lasts from its call until
+ *      manager_done.
  *  (3) At most MANAGER_TURN keys are begun in one turn of the loop, so that sockets and probes are
  *      served however long the queue is.
  *  (4) It ends by manager_stop() or by losing the lease. The lease is given back first.

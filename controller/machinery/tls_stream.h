@@ -54,7 +54,7 @@ int tls_stream_write(struct tls_stream *stream, const void *bytes, size_t size);
 /* Nothing is written after this. */
 void tls_stream_end(struct tls_stream *stream);
 
-/* Append the bytes that are to be sent to the client. */
+/* Append the bytes that must be sent to the client. */
 void tls_stream_take(struct tls_stream *stream, struct fleet_strbuf *out);
 
 #endif

@@ -25,7 +25,7 @@ struct rpc_peer {
     pthread_mutex_t connecting;  /* one connection at a time */
 };
 
-/* Under rpc_lock, but for what is set before other threads know of it. */
+/* Under rpc_lock, except for what is set before other threads know of it. */
 struct rpc_state {
     bool is_begun, is_open; /* fleet_rpc_init() was called; has succeeded */
     bool is_failed;         /* it has not, and all is released */

@@ -70,7 +70,7 @@ build_kubernetes() {
         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34" \
         -o "$target.new" . >"$log" 2>&1 &
     pid=$!
-    trap 'kill "$pid" 2>/dev/null' EXIT # what runs in the background does not hear of Ctrl-C
+    trap 'kill "$pid" 2>/dev/null' EXIT # what runs in the background does not get Ctrl-C
     show_progress Kubernetes "$total" "$log" "$pid"
     wait "$pid" || { tail -n 20 "$log" >&2; die "build Kubernetes (log: $log)"; }
     trap - EXIT

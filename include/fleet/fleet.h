@@ -21,7 +21,7 @@
  *   -ETIMEDOUT             the other ranks did not come within the group's time limit
  *   -ECONNRESET            a rank was lost; the text names it
  *   -ECONNABORTED          an earlier operation failed: the world and all groups are dead
- *   -EBUSY                 the group has a task that nobody has waited for
+ *   -EBUSY                 the group has a task that was not waited for
  *
  * Threads: one thread at a time calls these functions.
  */
@@ -141,7 +141,7 @@ const char *fleet_group_backend(const struct fleet_group *group);
 
 /*
  * `task` NULL: the call returns when the result is there. Else the call returns at once, and *task
- * is to be waited for and freed. Until then the group's next operation gives -EBUSY, and the caller
+ * must be waited for and freed. Until then the group's next operation gives -EBUSY, and the caller
  * leaves the tensors' memory alone; the structures and lists may go.
  * Parts are in the group's order, which is that of the ranks.
  */
@@ -229,7 +229,7 @@ int fleet_task_wait(struct fleet_task *task, struct fleet_error *err);
 /* 1: done, 0: not yet, or its error. */
 int fleet_task_done(struct fleet_task *task, struct fleet_error *err);
 
-/* Waits for it if nobody did. NULL is fine. */
+/* Waits for it if the caller has not. NULL is fine. */
 void fleet_task_free(struct fleet_task *task);
 
 #ifdef __cplusplus

@@ -71,7 +71,7 @@ int fleet_rpc_init(const char *name, int rank, int world, const char *master,
 int fleet_rpc_call(const char *to, const char *function, const void *in, size_t in_bytes,
                    int timeout_ms, void **out, size_t *out_bytes, struct fleet_error *err);
 
-/* The same without waiting. `in` may be freed at once. *future is to be freed. */
+/* The same without waiting. `in` may be freed at once. The caller frees *future. */
 struct fleet_rpc_future;
 int fleet_rpc_start(const char *to, const char *function, const void *in, size_t in_bytes,
                     int timeout_ms, struct fleet_rpc_future **future, struct fleet_error *err);

@@ -299,7 +299,7 @@ static const struct fleet_field status_fields[] = {
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_status, image),
      .description =
-         "Image of the workers, frozen at the first start: with its digest, but for an image "
+         "Image of the workers, frozen at the first start: with its digest, except for an image "
          "that was loaded onto the nodes, where the kubelet knows no digest to pull it by."},
     {.name = "imageID",
      .kind = FLEET_FIELD_STRING,

@@ -7,7 +7,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/limits.h"
 
-/* One rank holds it alone, but for a buddy. */
+/* One rank holds it alone, except for a buddy. */
 static bool is_single(const struct fleet_division *division, int shard)
 {
     return shard + division->shards >= division->replicas;

@@ -165,7 +165,7 @@ void fleet_object_init(const struct fleet_object *type, void *out);
 int fleet_object_decode(const struct fleet_object *type, const cJSON *json, const char *path,
                         void *out, struct fleet_errors *errors);
 
-/* The same for JSON that a program wrote: all errors become *err. Nothing is to be released after
+/* The same for JSON that a program wrote: all errors become *err. Nothing must be released after
  * an error. */
 int fleet_object_read(const struct fleet_object *type, const cJSON *json, void *out,
                       struct fleet_error *err);

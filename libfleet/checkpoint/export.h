@@ -4,9 +4,9 @@
 
 /*
  * The weights of a checkpoint as one plain safetensors file: parameters and buffers under their
- * exported names in ascending byte order, pieces joined, optimizer states left out. Its metadata
- * say which model they are of (job_record.h). export_folder.h writes what transformers wants beside
- * it.
+ * exported names in ascending byte order. Pieces are joined, optimizer states are left out. The
+ * file's metadata describe the model (job_record.h). export_folder.h writes the files that
+ * transformers needs beside it.
  */
 
 #include <stddef.h>
@@ -20,8 +20,8 @@ struct fleet_error;
 struct export_source;
 
 /*
- * `path` is a checkpoint's folder, or a folder of checkpoints: the newest sound one of them is
- * taken. Every file is verified first. -ENOENT: no checkpoint there; -EBADMSG: none that is sound;
+ * `path` is a checkpoint's folder, or a folder of checkpoints: the newest undamaged one is
+ * taken. Every file is verified first. -ENOENT: no checkpoint there; -EBADMSG: all are damaged;
  * -errno with the path.
  */
 int export_open(const char *path, struct export_source **out, struct fleet_error *err);

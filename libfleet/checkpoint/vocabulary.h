@@ -6,8 +6,8 @@
  * The vocabulary of byte-pair encoding: a file vocab.json as published with GPT-2, one JSON object
  * {"token": id, …}. A token is spelled with a printable character for each of its bytes.
  *
- * It is read where text is encoded, and where a plan is made on the same machine: its size is that
- * of the model's embedding unless spec.training.model.vocabulary says another.
+ * Trainers read it to encode text, and `fleetjob plan` reads it for its size: the model's embedding
+ * has as many rows, unless spec.training.model.vocabulary is given.
  */
 
 #include <stddef.h>
@@ -27,7 +27,8 @@ struct vocabulary {
     int64_t size; /* one more than the largest id */
 };
 
-/* -errno unreadable, -EFBIG too long, -EINVAL no such file: with path, token and reason. *out must
+/* -errno: unreadable; -EFBIG: too long; -EINVAL: not a vocabulary. The error has path, token and
+ * reason. *out must
  * be released, unless an error is returned. */
 int vocabulary_read(const char *path, struct vocabulary *out, struct fleet_error *err);
 /* The same from the file's text, without a path in errors. */
@@ -40,14 +41,14 @@ void vocabulary_release(struct vocabulary *vocabulary);
 void vocabulary_spell_byte(int byte, char out[VOCABULARY_SPELLED_BYTE]);
 
 /* The bytes of a token from its spelling. `out` has room for as many bytes as the spelling. Returns
- * how many there are; a character that spells no byte (of a special token) stays as it is. */
+ * how many there are; a character that spells no byte (in a special token) is copied. */
 size_t vocabulary_unspell(const char *spelled, char *out);
 
 /* The id of a token as it is spelled, or -1. */
 int64_t vocabulary_id(const struct vocabulary *vocabulary, const char *token);
 
 /*
- * Where model.vocabulary is left to the tokenizer's file (training_lacks_vocabulary()), read it
+ * If model.vocabulary is left to the tokenizer's file (training_lacks_vocabulary()), read it
  * from there; a relative path starts at `folder`. Errors as vocabulary_read(), about the field
  * VOCABULARY_FIELD.
  */

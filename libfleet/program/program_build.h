@@ -12,9 +12,9 @@ struct pass_context;
 struct program;
 
 /*
- * Build the program into *out, to be released. -EINVAL with an error appended and nothing to
- * release: the model's below "spec.training.model", a knob's below `strategy_path`, with the knob's
- * own path where the pass names it.
+ * Build the program into *out, which the caller releases. -EINVAL: an error was appended, and there
+ * is nothing to release. Its path is below "spec.training.model" if the model is at fault; else it
+ * is below `strategy_path` and names the knob, if the pass names one.
  */
 int program_build(const struct pass_context *context, const char *strategy_path,
                   struct program *out, struct fleet_errors *errors);

@@ -11,10 +11,10 @@
 #include "libfleet/program/program.h"
 
 /*
- * The part of rank `rank` of `ranks` along `dimension`, which has `whole` elements: of each of
- * `blocks` equal blocks (1 … PROGRAM_SLICE_PARTS_MAX) the elements from n*rank/ranks to
- * n*(rank+1)/ranks, both rounded up, the last one left out. So the first rank never has fewer than
- * another. A block has at least `ranks` elements.
+ * The part of a rank along `dimension`, which has `whole` elements. `cell` gives the rank and the
+ * number of ranks. The part is, of each of `blocks` equal blocks (1 … PROGRAM_SLICE_PARTS_MAX) the
+ * elements from n*rank/ranks to n*(rank+1)/ranks, both rounded up, the last one left out. So the
+ * first rank never has fewer than another. A block has at least `ranks` elements.
  */
 struct program_slice slice_of(int64_t whole, int blocks, int dimension,
                               const struct program_cell *cell);

@@ -19,12 +19,12 @@
  *                                               has come that holds more
  *  FORMING   -> RUNNING    hub_status_take()    a member has committed a step
  *  *         -> GATHERING  hub_form_break()     the first cause is kept; members get `abort`
- *  GATHERING -> RUNNING    adopt()              a new hub hears of a generation that runs
+ *  GATHERING -> RUNNING    adopt()              a new hub learns of a generation that runs
  *  *         -> FAILED     hub_finish_fail(), hub_end()
  *  *         -> FINISHED   hub_finish_try(), hub_end()
  *
  *  (1) Generations only grow; `newest` is the greatest pair that any member may know.
- *  (2) No member is assigned to a generation before its record is confirmed, but for a strict
+ *  (2) No member is assigned to a generation before its record is confirmed, except for a strict
  *  majority
  *      of the newest generation while the record cannot be written.
  *  (3) A generation is assigned only when each of its members has left all earlier ones, so no two
@@ -32,7 +32,7 @@
  *  (4) A new hub declares no member lost in its first 10 s + 1 ms a member, unless the owner
  *  reports that the pod is gone. It changes nothing in a generation that runs whole; nor while one
  *  makes steps, which need the votes of all its members, whether they have come or not. A member
- *  that it has never heard of, and that no other member misses, has 20 s, or as long as the owner
+ *  that it has never heard from, and that no other member misses, has 20 s, or as long as the owner
  *  says (hub_start.unheard_ms).
  *  (5) The places of the newest generation are held at most once; a survivor keeps its place, and
  *      with it its rank, unless it no longer exists.
@@ -425,8 +425,8 @@ static void lose_overdue(struct hub *hub, struct hub_output *out)
     }
 }
 
-/* A new hub gives up members that it has never heard of after `unheard_ms` without a step, although
- * their pods exist and no other member misses them. */
+/* A new hub gives up members that it has never heard from after `unheard_ms` without a step,
+ * although their pods exist and no other member misses them. */
 static void lose_unheard(struct hub *hub, struct hub_output *out)
 {
     double due_ms = fmax(hub->quiet_until_ms, hub->progress_ms + hub->unheard_ms); /* (4) */

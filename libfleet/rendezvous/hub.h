@@ -78,7 +78,7 @@ struct hub_start {
     int restarts_total;           /* since the job began */
     int restarts_ignored;         /* those that a rule says do not count, ever */
     int failures; /* restarts soon one after the other, up to now: the back-off goes on */
-    /* how long to wait for members of the recorded generation that it has not heard of; 0 = 20 s */
+    /* how long to wait for recorded members that it has not heard from; 0 = 20 s */
     double unheard_ms;
     bool is_alone;    /* no pod of the job lives: no member is waited for */
     bool has_trained; /* the recorded generation trained, and was not asked to end: if none of
@@ -269,7 +269,7 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause caus
  * later call changes nothing. If the pod was only deleted (MEMBER_LEFT), a member that
  * the hub knows has to say goodbye itself.
  *
- * A hub that goes on from a record believes the call for a member that it has not heard of, too.
+ * A hub that goes on from a record believes the call for a member that it has not heard from, too.
  * The owner calls it for each pod that is removed, before the first member connects. Otherwise a
  * survivor may come first, and make a drain a failure: it only saw a peer vanish.
  */
@@ -314,11 +314,11 @@ int64_t hub_epoch(const struct hub *hub);          /* of the generations it make
 
 /* The newest generation that is known to have made a step, or none. */
 struct fleet_generation hub_trained(const struct hub *hub);
-/* All members of the newest generation have left because they were asked to: nobody is there who
- * could tell the next hub so. */
+/* All members of the newest generation have left because they were asked to: no member is left to
+ * report this to the next hub. */
 bool hub_is_deserted(const struct hub *hub);
 
-/* The hub was made for a generation that may run, and has not heard of it yet. This is no fault. */
+/* The hub was made for a generation that may run, and has not learnt of it yet. No fault. */
 bool hub_is_learning(const struct hub *hub);
 int hub_restarts_total(const struct hub *hub);   /* since the job began */
 int hub_restarts(const struct hub *hub);         /* counted since the last reset */

@@ -6,7 +6,7 @@
  *
  * The elastic policy, in the order in which it is asked:
  *
- *   a new hub                       waits until it has heard of all, or its quiet time is over
+ *   a new hub                       waits until it has heard from all, or its quiet time is over
  *   own trainers that keep failing  waits for the back-off (hub_restart.c)
  *   a survivor has not left yet     waits for it, at most HUB_ABORT_MS_MAX
  *   no ready member has the state,  waits for a holder that is not known to be dead (hub_holder.c)

@@ -22,7 +22,7 @@ struct kv;
 #define HUB_QUIET_MS        10000.0 /* a new hub declares no member lost in this time … */
 #define HUB_QUIET_MEMBER_MS 1.0     /* … plus this time for each member */
 #define HUB_UNHEARD_MS \
-    20000.0 /* a member that a new hub has never heard of may still dial the former one:    \
+    20000.0 /* a member that a new hub has never heard from may still dial the former one:    \
              * DIAL_MS_MAX and the longest back-off of member.c, and a little */
 #define HUB_HEARTBEAT_MS      500.0 /* of a job of up to HUB_HEARTBEAT_MEMBERS */
 #define HUB_HEARTBEAT_MEMBERS 64
@@ -114,11 +114,11 @@ struct hub_absent {
     double since_ms;
 };
 
-/* A pod that is being taken away, of a worker that this hub has not heard of. */
+/* A pod that is being taken away, of a worker that this hub has not heard from. */
 struct hub_departure {
     char pod_uid[MESSAGE_UID_MAX + 1];
     int index, attempt;
-    enum fleet_cause cause; /* NONE: the hub has heard of the worker, which explains nothing */
+    enum fleet_cause cause; /* NONE: the hub has heard from the worker, which explains nothing */
 };
 
 /* What a generation that cannot be made yet waits for. */
@@ -163,13 +163,13 @@ struct hub {
     /* The newest generation that any member may obey. */
     struct fleet_generation newest;
     int newest_members; /* 0 = not known (a new hub) */
-    int newest_heard;   /* of them were ever heard of; the others are unknown, not lost … */
+    int newest_heard;   /* of them were ever heard from; the others are unknown, not lost … */
     struct hub_places heard_places;   /* … and, where this hub has not assigned them, which */
     struct message_text *newest_text; /* its assign; NULL = not ours */
     bool is_broken;                   /* it was aborted, or never was whole */
     bool has_trained;                 /* under a hub before us: see struct hub_start */
     struct fleet_generation live;     /* the newest that has committed a step */
-    double unheard_ms;                /* patience with members that it never heard of */
+    double unheard_ms;                /* patience with members that it never heard from */
     double quiet_until_ms;            /* a new hub: no member is lost before */
 
     int64_t counter;                  /* of the newest generation proposed */
@@ -196,7 +196,7 @@ struct hub {
     int64_t steps_since_restart;
     int failures;        /* own trainers: restarts in a row without progress */
     int64_t failed_step; /* the progress at the last of them */
-    double begun_ms;     /* when the newest generation was assigned, or this hub heard of it */
+    double begun_ms;     /* when the newest generation was assigned, or this hub learnt of it */
     double restart_ms;   /* no generation before; -INFINITY = no matter */
     double failed_ms;    /* when that was decided */
 

@@ -128,7 +128,7 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
         hub_form_break(hub, &cause, out);
 }
 
-/* The member knows of a failure that this hub has not heard of, or has taken for a departure. */
+/* The member knows of a failure that this hub does not know, or has taken for a departure. */
 static bool knows_failure(const struct hub *hub, const char *left_for)
 {
     return left_for[0] && !fleet_cause_is_wanted(fleet_cause_find(left_for)) &&

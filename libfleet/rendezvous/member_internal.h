@@ -138,7 +138,7 @@ bool member_report_can_send(const struct member *member);
 /* Number a message and send it. */
 void member_report_send(struct member *member, struct message *message, struct member_output *out);
 
-/* One message each, made from what the member knows; but for the hello, nothing is sent while
+/* One message each, made from what the member knows; except for the hello, nothing is sent while
  * member_report_can_send() is false. What was not sent then follows the next hello. */
 void member_report_hello(struct member *member, struct member_output *out);
 void member_report_heartbeat(struct member *member, struct member_output *out);

@@ -138,8 +138,8 @@ void member_trainer_checkpoint(struct member *member, struct fleet_generation ge
     member_report_checkpoint(member, out);
 }
 
-/* If the hub is lost before it has heard of this failure, it cannot count it. So the member reports
- * it to the next hub. */
+/* If the hub is lost before it has learnt of this failure, it cannot count it. So the member
+ * reports it to the next hub. */
 static void leave_for_failure(struct member *member, const char *cause, struct member_output *out)
 {
     if (member->is_joined)

@@ -291,7 +291,7 @@ static void fill_open_axes(struct builder *b)
         product *= axes[i].degree;
         exact = exact && !axes[i].open;
         if (product > 1LL << 40)
-            break; /* far beyond any world */
+            break; /* more than any world */
     }
     if (exact ? product != b->world : b->world % product != 0) {
         refuse_product(b, product, exact);

@@ -2,7 +2,7 @@
 
 /*
  * Any bytes as a strategy in JSON: errors, or a strategy that is the same after writing and reading
- * as JSON and as text (but for hybrid_configs.order, which no text carries).
+ * as JSON and as text (except for hybrid_configs.order, which no text carries).
  */
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 
 /*
  * paddle/amp: which operator amp runs in 16 bits, with and without custom lists, and the sequences
- * of the dynamic loss scale. Exact, but for the scale itself, which is recorded with nine digits.
+ * of the dynamic loss scale. Exact, but not the scale itself, which is recorded with nine digits.
  */
 #include <math.h>
 #include <stdio.h>

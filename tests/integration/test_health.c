@@ -167,8 +167,7 @@ static void test_health__nan_of_one_micro_batch(void **state)
     remove_folder(folder);
 }
 
-/* With gradient_merge the batch within the update counts: step 1 of an update that ends at step 2.
- * */
+/* With gradient_merge the batch within the update counts: step 1 of an update ending at step 2. */
 static void test_health__nan_within_an_update(void **state)
 {
     char *folder = make_folder();

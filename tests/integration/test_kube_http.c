@@ -163,7 +163,7 @@ static void test_kube_rest__a_busy_server_is_asked_again(void **state)
 
     fake_apiserver_fail(w->server,
                         &(struct fake_failure){.count = 9, .status = 429, .retry_after_s = 20});
-    r.timeout_ms = 15000; /* no time to wait that long: the caller hears of it at once */
+    r.timeout_ms = 15000; /* no time to wait that long: the caller learns of it at once */
     a = do_request(w, &r);
     assert_true(a.failed && kube_is_too_many_requests(&a.err));
 }
@@ -247,7 +247,7 @@ static void test_kube_http__asks_again_when_it_leaves(void **state)
     may = false;
     turn_until(w, &w->done_count, 1);
     assert_int_equal(w->done_kind, KUBE_ERROR_NOT_LEADER);
-    create.urgent = true; /* does not wait for a place, but for a connection that is free */
+    create.urgent = true; /* waits for no place, only for a free connection */
     may = true;
     (void)kube_send(w->io, &create);
     may = false;

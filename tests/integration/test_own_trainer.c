@@ -52,7 +52,7 @@ static void start_own_job(struct run *run, const char *path)
 /* ---- shell ----------------------------------------------------------------------------------- */
 
 /* Rank 0 writes steps to the descriptor and checkpoints to the file, and waits after step 8. Rank 1
- * fails then, once, when the file `told` says that step 8 was heard of. */
+ * fails then, once, when the file `told` says that step 8 was reported. */
 #define SHELL_TRAINER                                                                    \
     "step=${FLEET_RESUME_STEP:-0}\n"                                                     \
     "echo from $step of $FLEET_RESUME_PATH\n"                                            \

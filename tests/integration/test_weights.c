@@ -308,7 +308,7 @@ static void test_weights__what_gpt_exports_it_takes(void **state)
 #define HF_TENSORS  28
 #define HF_KEY_BIAS ".attn.c_attn.bias"
 
-/* The gradient of the keys' bias is 0 but for rounding, which Adam scales up: bounded by the
+/* The gradient of the keys' bias is 0 except for rounding, which Adam scales up: bounded by the
  * rate. */
 static void expect_close(const char *name, const float *found, const float *wanted, int64_t count)
 {

@@ -654,7 +654,7 @@ static void test_kernels__clip_by_value_and_rescale(void **state)
         rig.op.attributes.optimizer.rescale = 0.25;
         rig.scalars.learning_rate = 2;
         rig_run(&rig, level);
-        for (int i = 0; i < 4; i++) { /* exact: powers of two but for the third */
+        for (int i = 0; i < 4; i++) { /* exact: powers of two except for the third */
             float clipped = fminf(0.5f, fmaxf(-0.5f, g0[i]));
             assert_true(((float *)rig.out[0])[i] == p0[i] - 2 * (clipped * 0.25f));
         }

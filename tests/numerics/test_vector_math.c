@@ -2,7 +2,7 @@
 
 /*
  * exp, log, GELU as the kernels compute them, against libm in double. The plain level's code, which
- * the others share but for fused multiply-adds; those are covered by the recorded operators.
+ * the others share except for fused multiply-adds; those are covered by the recorded operators.
  */
 #include <math.h>
 #include <setjmp.h>

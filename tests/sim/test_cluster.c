@@ -12,8 +12,8 @@
  *  (3) No attempt of an index comes back, and they are asked for in order; a survivor keeps its
  *      place under one hub.
  *  (4) No more restarts than maxRestarts.
- *  (5) A generation is recorded before it is assigned, but for a majority of the last one while the
- *      record cannot be written.
+ *  (5) A generation is recorded before it is assigned, except for a majority of the last one
+ *      while the record cannot be written.
  *  (6) A generation starts from the newest state that one of its members holds, unless one in
  *      between had to begin before that state.
  *  (7) Succeeded means that the last step was committed; a job that is over stays what it was, and
@@ -235,7 +235,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         20002034, /* a trainer fails with the leader, and another worker leaves: no restart */
         45002080, /* patience with a cache that is behind: what was decided by it was written */
         30012473, /* what led to a generation without a record is not in the status with it */
-        60079951, /* a hub made from an old status records over a restart that it never heard of */
+        60079951, /* a hub made from an old status records over a restart that it did not know */
         /* a new leader looks for a pod, has a hub meanwhile, and its record wipes out a restart */
         60025562, 60005123, /* the only member is stopped and its trainer dies without a report */
         60005204, /* the holder of the state has trainers that start for longer than a job waits */
@@ -257,7 +257,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         2000001345, /* a finished own trainer is lost and comes back: it was counted twice */
         2000001647, /* InternalError is not written in time: never looked at again */
         2000001877, /* the hub's Service cannot have its address again */
-        2000011713, /* a trainer dies, and its hub breaks before it could hear of it */
+        2000011713, /* a trainer dies, and its hub breaks before it learns of it */
         2000003036, /* a trainer dies before its member has come to the new hub */
         /* a worker is drained with its leader, and its agent ends because there is no hub */
         3000000002, 3000000161,

@@ -16,7 +16,7 @@
  *      network loses messages of a living connection, which TCP does not, a step may die with its
  *      only witness)
  *  (7) while a holder of the newest state is in the next generation, no step is lost
- *  (8) a generation is recorded before it is assigned, but for a majority of the last one
+ *  (8) a generation is recorded before it is assigned, except for a majority of the last one
  *  (9) a hub that dies and comes back disturbs nothing that runs
  * (10) what a member saves as it leaves is known before it says goodbye, unless others have gone
  *      on without it from an earlier step

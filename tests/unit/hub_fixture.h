@@ -414,7 +414,7 @@ static inline void restart_all(int count, int64_t step)
     run(step);
 }
 
-/* A member of generation (1, 5) with `count` members that runs, as a hub hears of it later. */
+/* A member of generation (1, 5) with `count` members that runs, as a hub learns of it later. */
 static inline void remember(int index, int count)
 {
     static const int port = 1;

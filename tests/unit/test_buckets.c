@@ -155,7 +155,7 @@ static int64_t bytes_of(const struct bucket_gradient *g)
     return g->elements * (int64_t)program_type_size(g->type);
 }
 
-/* (4), but for the last bucket of a type in definition order, the first of it in launch order. */
+/* (4), except for the last bucket of a type by definition, the first of it in launch order. */
 static void expect_full(const struct bucket_gradient *gradients, const struct buckets *buckets,
                         int b)
 {

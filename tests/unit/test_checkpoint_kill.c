@@ -237,7 +237,7 @@ static void team_turn(struct team *team, int turn)
     }
 }
 
-/* Kill the ranks of the plan; the others hear of it and end by themselves. False: all of those
+/* Kill the ranks of the plan; the others learn of it and end by themselves. False: all of those
  * had ended before. */
 static bool team_kill(struct team *team)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Pods that Kubernetes takes away: what ends with one is no failure, also if the hub that heard of
- * it is lost, and whichever of the members the next hub hears first.
+ * Pods that Kubernetes takes away: what ends with one is no failure, also if the hub that heard
+ * from it is lost, and whichever of the members the next hub hears first.
  */
 #include "tests/unit/hub_fixture.h"
 
@@ -102,7 +102,7 @@ static void test_hub_departures__of_all_members_desert_a_generation(void **state
     }
 }
 
-/* Survivors remember the cause for the next hub, so they hear of it when it becomes known. */
+/* Survivors remember the cause for the next hub, so they learn of it when it becomes known. */
 static void test_hub_departures__are_told_to_survivors(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_hub_departures__of_strangers_explain_nothing(void **state)
     stop();
 }
 
-/* A newcomer that the new hub has heard of, and that goes again, was not in the generation. */
+/* A newcomer that the new hub has heard from, and that goes again, was not in the generation. */
 static void test_hub_departures__of_newcomers_explain_nothing(void **state)
 {
     (void)state;

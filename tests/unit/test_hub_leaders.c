@@ -165,7 +165,7 @@ static void test_hub_members__a_failure_reported_late_ends_no_newer_generation(v
     stop();
 }
 
-/* The hub that would have heard of it was lost at that moment; the member that leaves comes
+/* The hub that would have learnt of it was lost at that moment; the member that leaves comes
  * first. */
 static void
 test_hub_members__a_failure_that_no_hub_has_seen_counts_though_another_leaves(void **state)

@@ -174,7 +174,7 @@ static void test_hub_members__a_silent_member_is_lost_within_three_seconds(void 
     assert_int_equal(w.peers[1].closed, 1);
     left_generation(0);
     run(1);
-    /* the fault was when it was last heard of */
+    /* the fault was when it was last heard from */
     assert_true(fabs(last_event(HUB_EVENT_RESTART)->timeline.detect_ms - 2500) < 101);
     stop();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Steps, checkpoints and resumes of own trainers, as the hub hears of them. */
+/* Steps, checkpoints and resumes of own trainers, as the hub learns of them. */
 #include "tests/unit/hub_fixture.h"
 
 /* ---- own trainers ---------------------------------------------------------------------------- */

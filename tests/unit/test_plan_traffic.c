@@ -120,8 +120,8 @@ static double sent_of(const struct plan *plan, int replica, const char *kind, co
     return sum;
 }
 
-/* All ranks together send each micro-batch's gradient once, but for the sender's own part, and each
- * complete sum once to the buddy. */
+/* All ranks together send each micro-batch's gradient once, except for the sender's own part, and
+ * each complete sum once to the buddy. */
 static void test_plan_explain__sends_divided_gradients_once(void **state)
 {
     struct job job;

@@ -285,7 +285,7 @@ static void test_status_writer__records_nothing_over_what_the_hub_does_not_know(
     stop(&w);
 }
 
-/* The hub has heard of generation (1, 2) from a member, and not of the restart that led to it. */
+/* The hub has learnt of generation (1, 2) from a member, and not of the restart that led to it. */
 static void test_status_writer__records_nothing_over_an_unreported_restart(void **state)
 {
     struct world w;

@@ -6,7 +6,7 @@
  *
  *   - a rank's initial parameters are its part of the whole ones, bit for bit
  *   - losses have the same bits on all ranks, and so have the gradients of tensors that are whole
- *   - loss, gradients and weights after some steps are those of one rank, but for rounding
+ *   - loss, gradients and weights after some steps are those of one rank, except for rounding
  *   - on several replicas of such ranks the weights have the same bits as on one
  *   - the global norm has the same bits on all ranks, and so have weights that are whole
  *   - an infinite element on one rank is found by all

@@ -59,13 +59,13 @@ struct run_scalars {
     struct run_messages messages;
 };
 
-/* One operator to run. Absent operands are NULL. */
 /* The gradients that a rank holds, one behind the other. */
 struct kernel_held {
     int64_t count;         /* elements */
     const int64_t *places; /* [vars] the first element of a gradient, or -1: not held */
 };
 
+/* One operator to run. Absent operands are NULL. */
 struct kernel_call {
     const struct program *program;
     const struct program_op *op;

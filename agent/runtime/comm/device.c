@@ -27,8 +27,8 @@ int comm_device_check(const struct comm *comm, const struct comm_call *call,
 
 /* ---- what the ranks say ---------------------------------------------------------------------- */
 
-/* A rank hears of messages only: others may not take part. Else round 0 says what each rank starts,
- * round 1 that its part has ended. To wait for that shows at once if a rank is lost. */
+/* A rank learns of messages only: others may not take part. Else round 0 says what each rank
+ * starts, round 1 that its part has ended. To wait for that shows at once if a rank is lost. */
 bool comm_device_next(struct comm_request *run)
 {
     const struct comm *comm = run->comm;

@@ -265,7 +265,7 @@ static int next_deadline(struct comm_net *net, double *out_ms, struct fleet_erro
     return 0;
 }
 
-/* List what a pair is to be polled for. false: something can be moved without sleeping. */
+/* List what a pair must be polled for. false: something can be moved without sleeping. */
 static bool prepare_pair(struct comm_net *net, struct comm_pair *pair)
 {
     for (int lane = 0; lane < pair->lane_count; lane++) {

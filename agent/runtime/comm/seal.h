@@ -43,7 +43,7 @@ ssize_t seal_receive(struct seal *seal, int fd, const struct iovec *parts, int c
 /* A part of a record has been sent: nothing else may follow. */
 bool seal_is_sending(const struct seal *seal);
 
-/* Checked text is left that nobody has received yet. */
+/* Is there checked text that was not received yet? */
 bool seal_has_text(const struct seal *seal);
 
 #endif

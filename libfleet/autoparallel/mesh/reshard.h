@@ -60,7 +60,7 @@ struct reshard_step {
     enum reshard_kind kind;
     int axis;      /* dimension of the mesh (COPY, BROADCAST: of the whole one); SEND: -1 */
     int64_t index; /* COPY, BROADCAST: where on it the part lies */
-    struct placement before, after; /* on `axis`, but for the last three */
+    struct placement before, after; /* on `axis`, except for the last three */
 };
 
 struct reshard {

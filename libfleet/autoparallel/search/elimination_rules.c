@@ -48,7 +48,7 @@ static void offer_all(struct work *work, const struct cells *a, size_t a_cell,
             }
 }
 
-/* The cells of `edge` with `node` as rows; *copy is to be released if it was needed. */
+/* The cells of `edge` with `node` as rows; the caller releases *copy if it was needed. */
 static const struct cells *seen_from(const struct work *work, int edge, int node,
                                      struct cells *copy)
 {

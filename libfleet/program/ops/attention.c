@@ -99,7 +99,7 @@ static void attention_cost(const struct program *program, const struct program_o
     out->flops = 2 * product_flops(op, operand_in(program, op, 0));
 }
 
-/* Row sums of d_out · out, as large as lse; and the gradient in fp32 if it is to be narrower. Tiles
+/* Row sums of d_out · out, as large as lse; and the gradient in fp32 if it becomes narrower. Tiles
  * live in the buffers of the threads. */
 static void attention_grad_cost(const struct program *program, const struct program_op *op,
                                 struct op_cost *out)

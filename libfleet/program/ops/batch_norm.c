@@ -2,7 +2,7 @@
 
 /*
  * Batch normalization of [B,C,h,w] (or [N,C]) per channel, with the statistics of the micro-batch.
- * The running ones (inputs mean, var) are not touched here: what is to be folded into them leaves
+ * The running ones (inputs mean, var) are not touched here: what must be folded into them leaves
  * as outputs, so that micro-batches count in their order on any number of ranks. A residual and a
  * relu behind it may be fused in once the backward part stands.
  */

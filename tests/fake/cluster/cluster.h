@@ -450,7 +450,7 @@ void cluster_restarts_kill(struct cluster *c, struct cluster_agent *a, int proce
 void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 /* Its pod is taken away: a failure of its own trainers may be lost with it and its hub. */
 void cluster_restarts_take(struct cluster *c, struct cluster_agent *a);
-/* A generation is ended by a resize: what its hub has not heard of by then did not end it. */
+/* A generation is ended by a resize: what its hub does not know by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended);
 /* The job has used up its restarts, says its status. */
 void cluster_restarts_used_up(struct cluster *c, int job);

@@ -62,7 +62,7 @@ static bool is_whole(const struct cluster *c, int number)
     return true;
 }
 
-/* A hub that was just made has not heard of all members yet (seed 2000003036). */
+/* A hub that was just made has not heard from all members yet (seed 2000003036). */
 static bool is_known(const struct hub *hub, const struct cluster_agent *a)
 {
     struct hub_member members[CLUSTER_WORKERS * 4];

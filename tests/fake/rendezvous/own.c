@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Own trainers: they make no steps that anybody hears of and lose no peers. Each runs for a while
+ * Own trainers: they make no steps that anybody learns of and lose no peers. Each runs for a while
  * and exits, with 0 or, while things go wrong, with a failure.
  */
 #include <inttypes.h>

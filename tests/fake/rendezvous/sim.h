@@ -152,7 +152,7 @@ double sim_uniform(struct sim *sim, double low, double high);
 bool sim_chance(struct sim *sim, double probability);
 int sim_below(struct sim *sim, int limit);
 
-/* A line of the history, if it is to be shown. */
+/* A line of the history, if the history is shown. */
 void sim_trace(const struct sim *sim, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

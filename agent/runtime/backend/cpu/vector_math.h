@@ -38,8 +38,7 @@ V_INLINE v16 v_exp(v16 x)
     return v_select(v_less(high, x), v_set(INFINITY), p);
 }
 
-/* For positive normal x, inf and NaN. The result for zero, subnormal and negative x is undefined.
- * */
+/* For positive normal x, inf and NaN. Results for other x are undefined. */
 V_INLINE v16 v_log(v16 x)
 {
     v16 m = v_mantissa(x), n = v_exponent(x), s, z, p;
