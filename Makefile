@@ -421,6 +421,8 @@ check-docs: ## do the pages name files and tests that exist?
 	@tools/check-docs.sh
 stats: ## our column of the comparison table
 	@tools/stats.sh
+folders: ## the folders of the code and the includes between them; AT=COMMIT: as they were
+	@tools/folders.sh $(AT)
 check-includes: ## the arrows between folders that are allowed
 	@tools/check-includes.sh
 check-headers: $(OUT)/cpu_kernels.h
@@ -445,4 +447,4 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
     combinations benches bench-comm bench-cluster format check-format check-width check-prose \
-        check-tests check-docs lint pictures stats check-includes check-headers clean help
+        check-tests check-docs lint pictures stats folders check-includes check-headers clean help
