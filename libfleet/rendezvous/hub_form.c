@@ -311,12 +311,13 @@ static void propose(struct hub *hub, struct hub_output *out)
 
 /* ---- resizing -------------------------------------------------------------------------------- */
 
-/* A member with a broken connection may come back at once, or be lost. Until that is known, no
- * resize ends the generation. */
+/* A member with a broken connection may come back at once, or be lost; one whose replacement waits
+ * is about to go, and may hold the only state. Until it is known, no resize ends the generation. */
 static bool is_whole(const struct hub *hub)
 {
     for (size_t i = 0; i < hub->peer_count; i++)
-        if (hub->peers[i]->place >= 0 && !hub->peers[i]->is_connected)
+        if (hub->peers[i]->place >= 0 &&
+            (!hub->peers[i]->is_connected || hub->peers[i]->is_replaced))
             return false;
     return true;
 }

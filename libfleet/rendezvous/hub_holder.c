@@ -73,7 +73,8 @@ const struct hub_peer *hub_holder_best(const struct hub *hub, bool only_ready)
     for (size_t i = 0; i < hub->peer_count; i++) {
         const struct hub_peer *peer = hub->peers[i];
         const struct message_status *s = &peer->status;
-        bool is_ready = hub_form_is_present(peer) && s->state == MESSAGE_STATE_WAITING;
+        bool is_ready =
+            hub_form_is_present(peer) && !peer->is_replaced && s->state == MESSAGE_STATE_WAITING;
         if ((only_ready && !is_ready) || !is_worth(hub, s->state_generation, s->step))
             continue;
         if (!best || s->step > best->status.step)

@@ -83,11 +83,24 @@ static bool is_gap(struct hub *hub, int64_t first)
     return hub->now_ms < hub->progress_gap_ms + HUB_GAP_BEATS * hub_heartbeat_interval(hub);
 }
 
+/* A member that reports a step of its generation holds that state. If one of its processes dies
+ * before its next heartbeat, the job knows what another one of them still has. */
+static void note_held(struct hub_peer *peer, const struct message_progress *m)
+{
+    const struct message_step *last = m->count > 0 ? &m->steps[m->count - 1] : NULL;
+
+    if (last && !m->is_sparse && last->generation == m->generation.counter &&
+        fleet_generation_compare(m->generation, peer->status.state_generation) == 0 &&
+        last->step > peer->status.step)
+        peer->status.step = last->step;
+}
+
 static void on_progress(struct hub *hub, struct hub_peer *peer, const struct message_progress *m,
                         struct hub_output *out)
 {
     double step_ms;
 
+    note_held(peer, m);
     peer->status.steps_from = m->steps_from;
     if (peer->place < 0 || m->count == 0 || (!m->is_sparse && is_gap(hub, m->steps[0].step)))
         return; /* another member will send the missing steps, and these come again */

@@ -78,6 +78,64 @@ static void test_hub_departures__a_replacement_waits_beside_the_one_that_leaves(
     stop();
 }
 
+/* The worker `index` leaves, and its replacement is there: `as` is the old one from now on. */
+static void replace(int index, int as)
+{
+    departs(index, FLEET_CAUSE_MEMBER_LEFT);
+    w.peers[as] = w.peers[index];
+    w.peers[index] = (struct peer){
+        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    ready(index);
+}
+
+/* The one that leaves holds the only state: the replacement ends no generation, though there is
+ * room. */
+static void test_hub_departures__a_replacement_is_no_resize(void **state)
+{
+    enum {
+        OLD = 5
+    };
+
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    wait_quietly(31000, true);
+    run(0);
+    progress(0, 1, 1);
+    replace(0, OLD);
+    wait_quietly(1000, true);
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(w.peers[OLD].aborts, 0);
+    checkpoint(OLD, 1, 1);
+    leave(OLD);
+    assert_generation(2);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
+/* Another member fails. What the one that leaves holds is not lost while it is there. */
+static void test_hub_departures__the_state_of_one_that_leaves_is_waited_for(void **state)
+{
+    enum {
+        OLD = 5
+    };
+
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    replace(0, OLD);
+    fail_trainer(1);
+    left_generation(OLD);
+    ready(1);
+    assert_phase(HUB_GATHERING);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    checkpoint(OLD, 1, 1);
+    leave(OLD);
+    assert_generation(2);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 /* Nobody is left who could tell the next hub why: the status must. */
 static void test_hub_departures__of_all_members_desert_a_generation(void **state)
 {
@@ -390,6 +448,8 @@ int main(void)
         TEST(a_preempted_worker_is_called_so),
         TEST(an_evicted_worker_that_dies_is_no_failure),
         TEST(a_replacement_waits_beside_the_one_that_leaves),
+        TEST(a_replacement_is_no_resize),
+        TEST(the_state_of_one_that_leaves_is_waited_for),
         TEST(of_all_members_desert_a_generation),
         TEST(are_told_to_survivors),
         TEST(are_known_before_the_member_comes),

@@ -142,6 +142,28 @@ static void test_hub_steps__waits_until_one_that_leaves_has_saved_what_it_alone_
     stop();
 }
 
+/* It is known from the report of the steps: the next heartbeat, which tells its state, is still to
+ * come. */
+static void test_hub_steps__one_of_two_trainers_keeps_what_it_has_reported(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    w.peers[0].processes = 2;
+    form(1);
+    checkpoint(0, 1, 1);
+    ready(1); /* holds nothing */
+    progress(0, 2, 3);
+    fail_trainer(0);
+    assert_phase(HUB_GATHERING);
+    w.peers[0].status.step = 3;
+    w.peers[0].status.state_generation = hub_generation(w.hub);
+    ready(0);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].last_assign.assign.step, 3);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 #define TEST(name) cmocka_unit_test(test_hub_steps__##name)
 
 int main(void)
@@ -152,6 +174,7 @@ int main(void)
         TEST(waits_for_a_holder_that_is_just_back),
         TEST(waits_no_longer_for_a_member_that_is_known_to_be_dead),
         TEST(waits_until_one_that_leaves_has_saved_what_it_alone_holds),
+        TEST(one_of_two_trainers_keeps_what_it_has_reported),
     };
     return cmocka_run_group_tests_name("hub_state", tests, NULL, NULL);
 }
