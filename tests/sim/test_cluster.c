@@ -275,6 +275,13 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         100705581,  /* a new leader with an old cache made pods of a deleted job */
         1300704769, /* … and recorded a generation of a job that had succeeded */
         2100703908, /* a label is taken off while nobody leads and the job fails: a pod for ever */
+        1103000798, /* a replacement ended the generation of the worker that leaves */
+        3103000428, /* the holder was on its way out and its replacement there: not waited for */
+        103002679,  /* one of two trainers died after a step that no heartbeat had told */
+        103000245,  /* a pod was deleted before it ran: taken for the cause */
+        /* the leader that had heard why all workers left was lost before it could write that */
+        3103000595, 3103003933,
+        3103001607, /* a leader learnt of a restart whose cause nobody alive knows */
         3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
     };
     struct tally tally = {0};

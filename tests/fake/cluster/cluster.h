@@ -185,7 +185,6 @@ struct cluster_agent {
     double kill_at_ms;         /* the grace of its pod is over */
     bool is_taken;             /* Kubernetes takes its pod away, … */
     bool is_termed;            /* … SIGTERM was sent */
-    bool is_deleted;           /* its pod is */
     int killed_in;             /* the generation whose trainer was killed here last, by its run */
     int heard_by;              /* the leader whose hub has last heard from it, counted from 1 */
     int exit_code;             /* when it has ended */
@@ -258,6 +257,7 @@ struct cluster_run { /* a generation */
     bool is_restart; /* one more than the generation before, … */
     int64_t before;  /* … which was this one; those in between were recorded only */
     bool is_recorded, was_recorded;
+    bool is_cause_lost; /* all have left, and the leader that heard why is gone; it wrote nothing */
     uint32_t own_finished; /* own trainers: bit i: rank i has exited with 0 */
     bool must_count;       /* a trainer was killed while its hub knew it to run, … */
     int killed_under;      /* … this leader's, counted from 1 */
@@ -266,6 +266,7 @@ struct cluster_run { /* a generation */
 struct cluster_pod { /* every pod there ever was */
     char uid[48], name[64];
     int job, index, attempt;
+    bool is_deleted; /* by anybody but its node */
 };
 
 struct cluster_create { /* of a pod, as a replica that leads has sent it */
@@ -452,6 +453,8 @@ void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 void cluster_restarts_take(struct cluster *c, struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub does not know by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended);
+/* The leader is being lost. */
+void cluster_restarts_unled(struct cluster *c);
 /* The job has used up its restarts, says its status. */
 void cluster_restarts_used_up(struct cluster *c, int job);
 /* A generation is sent to its members, together with the number of restarts including it. */

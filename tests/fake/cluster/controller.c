@@ -383,8 +383,10 @@ void cluster_replica_kill(struct cluster *c, int number)
     struct cluster_replica *r = &c->replicas[number];
 
     cluster_trace(c, "replica %d is gone", number);
-    if (reconciler_is_leading(r->reconciler) || r->is_over)
+    if (reconciler_is_leading(r->reconciler) || r->is_over) {
         c->unled_ms = c->now_ms;
+        cluster_restarts_unled(c);
+    }
     cluster_door_close(r);
     reconciler_free(r->reconciler);
     event_recorder_free(r->events);

@@ -53,8 +53,8 @@ void cluster_pod_delete(struct cluster *c, const char *pod, bool at_once)
 
     (void)snprintf(name, sizeof(name), "%s", pod); /* may belong to the object */
     cluster_trace(c, "pod %s is deleted%s", name, at_once ? " by force" : "");
-    for (int i = 0; i < c->agent_count; i++)
-        c->agents[i].is_deleted |= strcmp(c->agents[i].pod, name) == 0;
+    for (int i = 0; i < c->pod_count; i++)
+        c->pods[i].is_deleted |= strcmp(c->pods[i].name, name) == 0;
     request(c, "DELETE", name, at_once ? "{\"gracePeriodSeconds\":0}" : "{}");
 }
 

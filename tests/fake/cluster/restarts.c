@@ -11,7 +11,7 @@
  *   - one, if a trainer of it was killed while its hub knew it to run, and the status that it
  *     trained, unless the hub ended it by a resize, or its worker was asked to go, before anybody
  *     could say so, or Kubernetes took that worker away;
- *   - the history of a job that is over has the newest of each leader;
+ *   - the history of a job that is over has the newest of each leader, if that leader recorded it;
  *   - the status has the count of the generation that it records.
  *
  * A failure can get lost, too: the leader that knew it is gone and could not write, the worker has
@@ -22,8 +22,8 @@
  *
  * Two causes of a leave can get lost. If no leader came within the grace period of the pod, no
  * leader learns why the worker left (seed 3150035210). If all workers leave, and the leader is lost
- * before it could write that, the cause is lost with that leader (seed 3000000073). The next leader
- * counts these workers as lost.
+ * before it could write that, the cause is lost with that leader (cluster_restarts_unled()). The
+ * next leader counts these workers as lost.
  *
  * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
@@ -117,9 +117,29 @@ void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation
         c->runs[newest].must_count = false;
 }
 
+/*
+ * The leader is lost. If all workers of the newest generation have left, only that leader has heard
+ * why. If the status still says that this generation trains, the next one counts them as lost
+ * (seeds 3103000595, 3103008363 and 3103010069).
+ */
+void cluster_restarts_unled(struct cluster *c)
+{
+    for (int i = 0; i < c->job_count; i++) {
+        struct cluster_run *run =
+            c->jobs[i].newest_run >= 0 ? &c->runs[c->jobs[i].newest_run] : NULL;
+        bool are_gone = run && c->jobs[i].trained >= run->generation.counter;
+        for (int place = 0; are_gone && place < run->count; place++) {
+            const struct cluster_agent *a = &c->agents[run->agents[place]];
+            are_gone = a->is_termed && (!a->is_alive || a->connection == 0);
+        }
+        if (are_gone)
+            run->is_cause_lost = true;
+    }
+}
+
 static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
 {
-    if (c->thawed_ms > run->assigned_ms - TROUBLE_MS)
+    if (run->is_cause_lost || c->thawed_ms > run->assigned_ms - TROUBLE_MS)
         return true;
     if (c->leaders > run->leaders + 1)
         return true;
@@ -129,16 +149,26 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
     return false;
 }
 
-/* A pod of the job was deleted: one of the generation, or one that came after it. */
+static bool is_member(const struct cluster *c, const struct cluster_run *run, const char *uid)
+{
+    for (int i = 0; i < run->count; i++)
+        if (strcmp(c->agents[run->agents[i]].uid, uid) == 0)
+            return true;
+    return false;
+}
+
+/* A pod of the job was deleted: one of the generation, or one that came after it, though it may
+ * never have run (seed 103000245). */
 static bool is_explained(const struct cluster *c, const struct cluster_run *run)
 {
-    int first = run->agents[0];
+    bool is_since = false;
 
-    for (int i = 1; i < run->count; i++)
-        first = run->agents[i] < first ? run->agents[i] : first;
-    for (int i = first; i < c->agent_count; i++)
-        if (c->agents[i].job == run->job && c->agents[i].is_deleted)
+    for (int i = 0; i < c->pod_count; i++) {
+        const struct cluster_pod *pod = &c->pods[i];
+        is_since |= is_member(c, run, pod->uid);
+        if (is_since && pod->job == run->job && pod->is_deleted)
             return true;
+    }
     return false;
 }
 
@@ -233,6 +263,22 @@ static int64_t number_at(const cJSON *object, const char *path, int64_t otherwis
     return number;
 }
 
+/* Does the status tell what led to the generation? A leader that learns of it from its members
+ * writes "Unknown"; the next entry says how many are not listed (seed 3103001607). */
+static bool is_cause_known(const cJSON *object, int64_t generation)
+{
+    const cJSON *item;
+
+    if (number_at(object, "status.restarts.begun.generation", 0) == generation)
+        return strcmp(fleet_json_text_at(object, "status.restarts.begun.cause"), "Unknown") != 0;
+    cJSON_ArrayForEach(item, fleet_json_at(object, "status.restarts.history"))
+    {
+        if (number_at(item, "generation", 0) == generation)
+            return true;
+    }
+    return false;
+}
+
 /* Told once, in order. */
 static void check_history(struct cluster *c, int number, const cJSON *object)
 {
@@ -304,8 +350,10 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
     if (job->is_status_lost)
         return;
     check_history(c, number, object);
-    if (newest && order == 0)
-        c->runs[job->newest_run].is_recorded = c->runs[job->newest_run].was_recorded = true;
+    if (newest && order == 0) {
+        c->runs[job->newest_run].was_recorded = true;
+        c->runs[job->newest_run].is_recorded |= is_cause_known(object, recorded.counter);
+    }
     forget_replaced(c, number, recorded);
     known = find_known(c, number);
     least = order > 0 && known ? known->restarts : 0;
