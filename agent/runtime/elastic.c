@@ -256,7 +256,7 @@ static int holder_of_cell(const struct trainer *trainer, const struct peer_state
 /* A cell whose state no rank has; -1: together the ranks have a whole state. */
 static int lost_cell(const struct trainer *trainer, const struct peer_state *all, int64_t newest)
 {
-    for (int cell = 0; cell < cells_unit(&trainer->job.plan.topology); cell++)
+    for (int cell = 0; cell < cells_count(&trainer->job.plan.topology); cell++)
         if (holder_of_cell(trainer, all, cell, newest) < 0)
             return cell;
     return -1;
@@ -481,7 +481,7 @@ static int compare_first(const struct trainer *trainer, const struct peer_state 
 {
     const struct topology *grid = &trainer->job.plan.topology;
 
-    for (int cell = 1; cell < cells_unit(grid); cell++) {
+    for (int cell = 1; cell < cells_count(grid); cell++) {
         int r = cells_rank(grid, (struct cell_place){.cell = cell});
         if (all[r].committed != all[0].committed || all[r].is_initial != all[0].is_initial)
             return fleet_error(

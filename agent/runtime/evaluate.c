@@ -96,7 +96,7 @@ static int gather_losses(struct trainer *trainer, double deadline_ms, struct fle
 
     for (int r = 0; r < trainer->generation.world; r++) {
         struct cell_place place = cells_place(grid, r);
-        bool is_last = place.cell + 1 == cells_unit(grid);
+        bool is_last = place.cell + 1 == cells_count(grid);
         e->bytes[r] =
             is_last ? (size_t)share_of(trainer, place.replica, &first) * sizeof(*e->mine) : 0;
     }

@@ -25,11 +25,11 @@ static double deadline_of(void *context)
  * replica by cells. So the place in a group of replicas is the replica's number. */
 static int ranks_of(const struct topology *grid, unsigned int axes, int rank, int *out)
 {
-    int own[TOPOLOGY_AXES], count = 0, unit = cells_unit(grid);
+    int own[TOPOLOGY_AXES], count = 0, cells = cells_count(grid);
 
     topology_coordinates(grid, rank, own);
     for (int i = 0; i < grid->world; i++) {
-        int r = cells_rank(grid, (struct cell_place){.cell = i % unit, .replica = i / unit});
+        int r = cells_rank(grid, (struct cell_place){.cell = i % cells, .replica = i / cells});
         int at[TOPOLOGY_AXES];
         bool is_member = true;
 
@@ -119,7 +119,7 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
         trainer->net.cell = trainer->net.alone = comm_local_new();
     else
         trainer->net.cell = trainer->net.groups.communication.groups[OP_GROUP_REPLICAS];
-    return rc == 0 && cells_unit(grid) == 1 ? open_hierarchy(trainer, err) : rc;
+    return rc == 0 && cells_count(grid) == 1 ? open_hierarchy(trainer, err) : rc;
 }
 
 /* ---- the device's library -------------------------------------------------------------------- */

@@ -105,7 +105,7 @@ int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_er
         return rc;
     is_other_cell = trainer->job.plan.has_program &&
                     (trainer->job.plan.cell != plan.cell ||
-                     cells_unit(&trainer->job.plan.topology) != cells_unit(&plan.topology));
+                     cells_count(&trainer->job.plan.topology) != cells_count(&plan.topology));
     if (trainer->job.plan.has_program && !is_other_cell)
         rc = keep_memory(trainer, &plan, err);
     if (rc < 0) {

@@ -88,7 +88,7 @@ void save_state_of(const struct trainer *trainer, struct checkpoint_state *out)
 /* Several cells: each rank has parts of tensors, and whole ones are written. */
 static bool has_cells(const struct trainer *trainer)
 {
-    return cells_unit(&trainer->job.plan.topology) > 1;
+    return cells_count(&trainer->job.plan.topology) > 1;
 }
 
 /* No rank has all of the state. */
@@ -364,7 +364,7 @@ static int choose_part(struct trainer *trainer, struct checkpoint_state *out,
         return err->code;
     whole_state_of(&trainer->save.whole, trainer->generation.place.cell, out);
     part->shard = trainer->generation.place.cell; /* ranks of other replicas write nothing */
-    part->shards = cells_unit(&trainer->job.plan.topology);
+    part->shards = cells_count(&trainer->job.plan.topology);
     return 0;
 }
 

@@ -29,7 +29,7 @@ static struct tree_share share_of(const struct vote *vote, int rank)
     struct tree_share share =
         tree_share_of(vote->leaves, cells_replicas(vote->grid), place.replica, vote->in_turn);
 
-    if (place.cell + 1 < cells_unit(vote->grid))
+    if (place.cell + 1 < cells_count(vote->grid))
         share.end = share.first;
     return share;
 }

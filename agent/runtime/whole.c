@@ -53,14 +53,14 @@ static int gather(struct trainer *trainer, int whole, const struct program_var *
                   const float *mine, float *out, struct fleet_error *err)
 {
     struct comm *comm = trainer->net.groups.communication.groups[EXCHANGE_CELLS];
-    int unit = cells_unit(&trainer->job.plan.topology);
+    int cells = cells_count(&trainer->job.plan.topology);
     FLEET_AUTO_FREE float *parts = NULL;
-    FLEET_AUTO_FREE size_t *bytes = calloc((size_t)unit, sizeof(*bytes));
+    FLEET_AUTO_FREE size_t *bytes = calloc((size_t)cells, sizeof(*bytes));
     const float *from;
     size_t sum = 0;
 
     fleet_assert(bytes != NULL);
-    for (int cell = 0; cell < unit; cell++) {
+    for (int cell = 0; cell < cells; cell++) {
         struct program_var part = part_of_cell(trainer, var, cell);
         if (has_part(trainer, whole, cell))
             bytes[cell] = (size_t)program_var_elements(&part) * sizeof(*parts);
@@ -71,7 +71,7 @@ static int gather(struct trainer *trainer, int whole, const struct program_var *
     if (comm_all_gather_varying(comm, mine, bytes, parts, trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "gather %s", var->name);
     from = parts;
-    for (int cell = 0; cell < unit; cell++) {
+    for (int cell = 0; cell < cells; cell++) {
         struct program_var part = part_of_cell(trainer, var, cell);
         if (bytes[cell] > 0)
             scatter(&part, from, out);
@@ -125,7 +125,7 @@ int whole_weights_sha256(struct trainer *trainer, char out[FLEET_SHA256_HEX_SIZE
     struct fleet_sha256 *sha;
     int count, rc = 0;
 
-    if (cells_unit(&trainer->job.plan.topology) == 1) {
+    if (cells_count(&trainer->job.plan.topology) == 1) {
         checkpoint_weights_sha256(program, trainer->state.backend,
                                   trainer->state.bases.segment[MEMORY_PARAMETERS], out);
         return 0;
@@ -176,8 +176,8 @@ static void make_program(const struct program *program, struct program *out)
 static void begin(const struct trainer *trainer, struct whole *whole)
 {
     const struct plan *plan = &trainer->job.plan;
-    int cell = trainer->generation.place.cell, unit = cells_unit(&plan->topology);
-    struct ownership_rule rule = {.replicas = unit, .shards = unit, .greedy = true};
+    int cell = trainer->generation.place.cell, cells = cells_count(&plan->topology);
+    struct ownership_rule rule = {.replicas = cells, .shards = cells, .greedy = true};
 
     whole_release(whole);
     whole->is_made = true;
@@ -185,7 +185,7 @@ static void begin(const struct trainer *trainer, struct whole *whole)
     for (int i = 0; i < WHOLE_SPACES; i++)
         rule.divided |= OWNERSHIP_BIT(spaces[i]);
     if (plan->is_cut)
-        ownership_build_stages(&whole->program, unit, rule.divided, &whole->map);
+        ownership_build_stages(&whole->program, cells, rule.divided, &whole->map);
     else
         ownership_build(&whole->program, &rule, &whole->map);
     for (int i = 0; i <= plan->program.state_count && trainer->generation.place.replica == 0; i++) {
@@ -217,10 +217,10 @@ static int rank_of(const struct collection *c, int cell, int replica)
 static int expect_parts(const struct collection *c, float *parts, const float *mine,
                         struct comm_message *messages)
 {
-    int unit = cells_unit(&c->trainer->job.plan.topology), count = 0;
+    int cells = cells_count(&c->trainer->job.plan.topology), count = 0;
     int64_t whole = slice_whole_elements(c->var);
 
-    for (int cell = 0; cell < unit; cell++) {
+    for (int cell = 0; cell < cells; cell++) {
         struct program_var part = part_of_cell(c->trainer, c->var, cell);
         int64_t elements = program_var_elements(&part);
         int from = rank_of(c, cell, c->replica);
@@ -250,11 +250,11 @@ static bool sends(const struct collection *c)
 static int collect(const struct collection *c, struct fleet_error *err)
 {
     struct trainer *trainer = c->trainer;
-    int unit = cells_unit(&trainer->job.plan.topology), count = 0, rc;
+    int cells = cells_count(&trainer->job.plan.topology), count = 0, rc;
     size_t bytes = (size_t)program_var_elements(c->var) * sizeof(float);
     size_t whole = (size_t)slice_whole_elements(c->var) * sizeof(float);
-    FLEET_AUTO_FREE struct comm_message *messages = calloc((size_t)unit, sizeof(*messages));
-    FLEET_AUTO_FREE float *parts = c->out ? malloc((size_t)unit * whole + 1) : NULL;
+    FLEET_AUTO_FREE struct comm_message *messages = calloc((size_t)cells, sizeof(*messages));
+    FLEET_AUTO_FREE float *parts = c->out ? malloc((size_t)cells * whole + 1) : NULL;
     float *mine =
         c->mine ? backend_map(trainer->state.backend, c->mine, bytes, BACKEND_READ) : NULL;
 
@@ -269,7 +269,7 @@ static int collect(const struct collection *c, struct fleet_error *err)
     rc = comm_messages(trainer->net.comm, messages, count, trainer_deadline_ms(trainer), err);
     if (mine)
         backend_unmap(trainer->state.backend, c->mine, bytes, BACKEND_READ, mine);
-    for (int cell = 0; cell < unit && c->out && rc == 0; cell++) {
+    for (int cell = 0; cell < cells && c->out && rc == 0; cell++) {
         struct program_var part = part_of_cell(c->trainer, c->var, cell);
         if (c->var->slice.parts > 0 || cell == c->writer)
             scatter(&part, parts + (size_t)cell * (whole / sizeof(float)), c->out);

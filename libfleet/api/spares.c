@@ -17,7 +17,7 @@ int64_t spares_trained(const struct fleetjob *job, int64_t workers)
         return workers;
     rc = topology_build(&job->spec.strategy, least, "", &grid, &ignored);
     fleet_errors_release(&ignored);
-    if (rc < 0 || cells_unit(&grid) == 1)
+    if (rc < 0 || cells_count(&grid) == 1)
         return workers;
     while (workers > 0 && workers * worker->processes_per_pod % least != 0)
         workers--;

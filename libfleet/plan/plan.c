@@ -431,7 +431,7 @@ static size_t copied_bytes(const struct plan *plan)
     size_t state = plan->bytes[PLAN_BYTES_PARAMETERS] + plan->bytes[PLAN_BYTES_OPTIMIZER] +
                    plan->memory.bytes[MEMORY_BUFFERS];
 
-    return cells_unit(&plan->topology) > 1 ? state : runtime_snapshot_bytes(state);
+    return cells_count(&plan->topology) > 1 ? state : runtime_snapshot_bytes(state);
 }
 
 static int build(const struct plan_request *request, const struct strategy *asked,
@@ -491,7 +491,7 @@ struct topology plan_least_grid(const struct plan_request *request)
         options = select_options_of(request, plan.world);
         if (strategy_select(request->strategy, &options, "", &plan.selection, &ignored) == 0 &&
             topology_build(&plan.selection.final, plan.world, "", &plan.topology, &ignored) == 0 &&
-            cells_unit(&plan.topology) > 1)
+            cells_count(&plan.topology) > 1)
             grid = plan.topology;
         fleet_errors_release(&ignored);
         plan_release(&plan);

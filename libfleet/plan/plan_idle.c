@@ -123,7 +123,7 @@ static bool is_same_without(struct idle *idle, const char *path)
     strategy_copy(&changed, context.strategy);
     field = find(&changed, path, &message);
     knob_reset(field, message);
-    if ((plan_shards(idle->plan) > 1 || cells_unit(&idle->plan->topology) > 1) &&
+    if ((plan_shards(idle->plan) > 1 || cells_count(&idle->plan->topology) > 1) &&
         !is_same_grid(idle->plan, &changed))
         return false;
     context.strategy = &changed;

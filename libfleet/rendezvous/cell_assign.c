@@ -9,7 +9,7 @@
 
 int cell_assign_step(const struct topology *grid, int ranks_of_member)
 {
-    int ranks = cells_unit(grid) * grid->degree[TOPOLOGY_SHARDING], step = 1;
+    int ranks = cells_count(grid) * grid->degree[TOPOLOGY_SHARDING], step = 1;
 
     while (step * ranks_of_member % ranks != 0)
         step++;
@@ -117,7 +117,7 @@ bool cell_assign(struct cell_member *members, size_t count, const struct topolog
         return false;
     for (int seat = 0; seat < seats; seat++)
         cells[seat] = cell_assign_cell(grid, ranks_of_member, seats, seat);
-    for (int cell = 0; cell < cells_unit(grid); cell++)
+    for (int cell = 0; cell < cells_count(grid); cell++)
         choose_survivors(&s, cell, stays);
     seat_survivors(&s, stays);
     seat_others(&s);

@@ -63,7 +63,7 @@ static bool has_cell(const struct hub *hub, const struct hub_peer *peer, int cel
 
 bool hub_cells_are_whole(const struct hub *hub)
 {
-    for (int cell = 0; hub_cells_are_used(hub) && cell < cells_unit(&hub->policy.grid); cell++) {
+    for (int cell = 0; hub_cells_are_used(hub) && cell < cells_count(&hub->policy.grid); cell++) {
         bool is_held = false;
         for (size_t i = 0; i < hub->peer_count; i++)
             is_held |= hub_form_is_candidate(hub, hub->peers[i]) &&

@@ -40,7 +40,7 @@ static void split(const struct topology *grid, const enum topology_axis *axes, i
     }
 }
 
-int cells_unit(const struct topology *grid)
+int cells_count(const struct topology *grid)
 {
     return product(grid, cell_axes, CELL_AXES);
 }
@@ -63,7 +63,7 @@ int cells_rank(const struct topology *grid, struct cell_place place)
 {
     int at[TOPOLOGY_AXES] = {0};
 
-    fleet_assert(0 <= place.cell && place.cell < cells_unit(grid) && 0 <= place.replica &&
+    fleet_assert(0 <= place.cell && place.cell < cells_count(grid) && 0 <= place.replica &&
                  place.replica < cells_replicas(grid));
     split(grid, cell_axes, CELL_AXES, place.cell, at);
     split(grid, replica_axes, REPLICA_AXES, place.replica, at);
@@ -80,7 +80,7 @@ int cells_coordinate(const struct topology *grid, int cell, enum topology_axis a
 
 bool cells_resize(const struct topology *grid, int world, struct topology *out)
 {
-    int others = grid->degree[TOPOLOGY_SHARDING] * cells_unit(grid);
+    int others = grid->degree[TOPOLOGY_SHARDING] * cells_count(grid);
 
     if (world < 1 || world % others != 0)
         return false;

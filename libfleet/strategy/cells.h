@@ -7,11 +7,11 @@
  *
  *   cell     the ranks with the same coordinates on the axes pipeline, sequence and model: they run
  *            the same program on the same parameters
- *   replica  one rank of each cell: together these have one whole model
- *   unit     the ranks of a replica, which is also the number of cells
+ *   replica  one rank of each cell: together these have one whole model, so a replica has as many
+ *            ranks as the job has cells
  *
  *                  cell 0   cell 1
- *     replica 0      0        1        8 ranks with a model degree of 2: the unit is 2
+ *     replica 0      0        1        8 ranks with a model degree of 2: 2 cells
  *     replica 1      2        3
  *     replica 2      4        5
  *     replica 3      6        7
@@ -22,7 +22,7 @@
  *      Replicas ascend with the data coordinate, then with the sharding coordinate. Neither depends
  *      on the order of the axes.
  *  (3) The replicas are the data axis and the sharding axis. More or fewer ranks of one job are
- *      more or fewer on the data axis: the unit stays.
+ *      more or fewer on the data axis: the number of cells stays.
  *
  * Pure.
  */
@@ -36,7 +36,7 @@ struct cell_place {
 };
 
 /* The number of cells, and the number of replicas: data times sharding. */
-int cells_unit(const struct topology *grid);
+int cells_count(const struct topology *grid);
 int cells_replicas(const struct topology *grid);
 
 /* The place of `rank`, and back. */

@@ -23,7 +23,7 @@ static void swap(enum topology_axis *a, enum topology_axis *b)
 
 static void expect_invariants(const struct topology *grid)
 {
-    int unit = cells_unit(grid), replicas = cells_replicas(grid);
+    int unit = cells_count(grid), replicas = cells_replicas(grid);
     bool seen[512] = {false};
 
     assert_int_equal(unit * replicas, grid->world);
@@ -88,7 +88,7 @@ static void test_cells__are_those_of_the_drawing(void **state)
     struct cell_place place = cells_place(&drawn, 5);
 
     (void)state;
-    assert_int_equal(cells_unit(&drawn), 2);
+    assert_int_equal(cells_count(&drawn), 2);
     assert_int_equal(cells_replicas(&drawn), 4);
     assert_int_equal(place.cell, 1);
     assert_int_equal(place.replica, 2);
@@ -100,7 +100,7 @@ static void test_cells__more_ranks_are_more_replicas(void **state)
 
     (void)state;
     assert_true(cells_resize(&drawn, 2, &other));
-    assert_int_equal(cells_unit(&other), 2);
+    assert_int_equal(cells_count(&other), 2);
     assert_int_equal(cells_replicas(&other), 1);
     assert_true(cells_resize(&drawn, 12, &other));
     assert_int_equal(cells_replicas(&other), 6);
