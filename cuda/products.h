@@ -37,8 +37,8 @@ int products_new(const struct cublaslt_library *library, void *workspace, struct
 /* NULL: does nothing. */
 void products_free(struct products *products);
 
-/* Choose how g is computed, before the first step; its pointers are not used, but for being NULL
- * or not. Operands start at multiples of 16 bytes. -EIO: a call of the library failed. */
+/* Choose how g is computed, before the first step. Of its pointers only NULL or not matters.
+ * Operands start at multiples of 16 bytes. -EIO: a call of the library failed. */
 int products_prepare(struct products *products, const struct fleet_cuda_gemm *g,
                      struct fleet_error *err);
 

@@ -15,7 +15,7 @@ static bool is_about_start(const struct fleetjob_condition *c)
 }
 
 /* `status` without what changes with each starting pod: counts, and messages with counts. It is
- * borrowed, but for the list of conditions, which the caller frees. */
+ * borrowed, except for the list of conditions, which the caller frees. */
 static struct fleetjob_status without_counts(const struct fleetjob_status *status,
                                              bool without_start)
 {

@@ -42,8 +42,8 @@ if [ $fake = 1 ]; then
     library=$PWD/build/cuda_fake/release/libfleet_cuda.so
 fi
 
-# The package's libwebsockets looks for its libuv plug-in in the folder that it runs in. So all run in
-# a folder that has what the tree has, and the plug-in.
+# The package's libwebsockets looks for its libuv plug-in in the folder that it runs in. So all run
+# in a folder that has what the tree has, and the plug-in.
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 ln -s "$PWD"/* "$place/"

@@ -33,8 +33,8 @@ done | awk '/not found/ { print "missing: " $1 > "/dev/stderr"; exit 1 } $2 == "
     while read -r library; do
         cp -L "$library" "$folder/lib/"
     done
-# libwebsockets opens its libuv plug-in by the path where it is installed. In the package's copy this
-# is the folder that a program runs in.
+# libwebsockets opens its libuv plug-in by the path where it is installed. In the package's copy
+# this is the folder that a program runs in.
 websockets=$(ldd build/bin/fleetjob | awk '/libwebsockets/ { print $3 }')
 installed=$(dirname "$(realpath "$websockets")")
 cp -L "$(dirname "$websockets")/libwebsockets-evlib_uv.so" "$folder/lib/"

@@ -76,7 +76,7 @@ static void expect_weights(const struct story *story, const struct story *expect
 
 /* ---- the same bits --------------------------------------------------------------------------- */
 
-/* Beside one worker with the same settings, but for the pipeline's. */
+/* Beside one worker with the same settings, except for the pipeline's. */
 static const struct row {
     const char *model, *optimizer;
     const char *settings; /* of the strategy, both times */
