@@ -186,8 +186,16 @@ static bool can_be_known(const struct cluster *c, const struct cluster_run *run)
     return run->killed_under == c->leaders || !is_explained(c, run);
 }
 
-/* The newest generation that anybody can know: it was recorded, or one of its members lives.
- * One that a majority made without a record is forgotten with them, and so is what it counted. */
+/* It lives, and this leader has heard of it, or could. */
+static bool can_tell(const struct cluster *c, const struct cluster_agent *a)
+{
+    return a->is_alive && (a->heard_by == c->leaders ||
+                           (a->cut_until_ms <= c->now_ms && a->stopped_until_ms <= c->now_ms));
+}
+
+/* The newest generation that anybody can know: it was recorded, or one of its members can tell it.
+ * One that a majority made without a record is forgotten with them, and so is what it counted. A
+ * member that is cut off from all leaders until its pod is gone tells nothing (seed 3104003758). */
 static const struct cluster_run *find_known(const struct cluster *c, int job)
 {
     for (int i = c->jobs[job].newest_run; i >= 0; i--) {
@@ -197,7 +205,7 @@ static const struct cluster_run *find_known(const struct cluster *c, int job)
         if (run->was_recorded)
             return run;
         for (int place = 0; place < run->count; place++)
-            if (c->agents[run->agents[place]].is_alive)
+            if (can_tell(c, &c->agents[run->agents[place]]))
                 return run;
     }
     return NULL;
