@@ -224,7 +224,8 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     int index = -1;
 
     if (any && any->status.step > step) { /* alive: leaving, or its trainer is silent */
-        until_ms = fmax(any->down_ms, hub->gather_ms) + patience_ms(hub); /* it may be just back */
+        until_ms = fmax(fmax(any->down_ms, any->ready_ms), hub->gather_ms) +
+                   patience_ms(hub); /* it may be just back */
         is_quiet = any->is_dropped || !any->is_connected;
         index = any->index;
         step = any->status.step;

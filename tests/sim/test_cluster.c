@@ -277,6 +277,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         2100703908, /* a label is taken off while nobody leads and the job fails: a pod for ever */
         1103000798, /* a replacement ended the generation of the worker that leaves */
         3103000428, /* the holder was on its way out and its replacement there: not waited for */
+        3104009617, /* … or no longer, since the job had waited long before it came */
         103002679,  /* one of two trainers died after a step that no heartbeat had told */
         103000245,  /* a pod was deleted before it ran: taken for the cause */
         /* the leader that had heard why all workers left was lost before it could write that */

@@ -136,6 +136,35 @@ static void test_hub_departures__the_state_of_one_that_leaves_is_waited_for(void
     stop();
 }
 
+/* The job has waited in vain for a long time before it comes back, and only then its replacement
+ * comes. */
+static void test_hub_departures__a_late_holder_that_leaves_is_waited_for_anew(void **state)
+{
+    enum {
+        OLD = 5
+    };
+
+    (void)state;
+    start(2, 2, NULL);
+    form(2);
+    disconnect(0);
+    gone(1);
+    wait_quietly(40000, true);
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    ready(0);
+    replace(0, OLD);
+    w.peers[1].attempt = 1;
+    w.peers[1].status = (struct message_status){.step = -1};
+    ready(1);
+    assert_phase(HUB_GATHERING);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    checkpoint(OLD, 1, 1);
+    leave(OLD);
+    assert_generation(2);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 /* Nobody is left who could tell the next hub why: the status must. */
 static void test_hub_departures__of_all_members_desert_a_generation(void **state)
 {
@@ -450,6 +479,7 @@ int main(void)
         TEST(a_replacement_waits_beside_the_one_that_leaves),
         TEST(a_replacement_is_no_resize),
         TEST(the_state_of_one_that_leaves_is_waited_for),
+        TEST(a_late_holder_that_leaves_is_waited_for_anew),
         TEST(of_all_members_desert_a_generation),
         TEST(are_told_to_survivors),
         TEST(are_known_before_the_member_comes),
