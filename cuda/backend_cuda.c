@@ -117,11 +117,16 @@ static void send(struct handle *h, void *device, void *give, size_t bytes)
     device_die(h->device, status, "copy to the device");
 }
 
+static void receive_later(struct handle *h, void *host, const void *device, size_t bytes)
+{
+    device_die(h->device, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, h->stream),
+               "copy from the device");
+}
+
 static void receive(struct handle *h, void *host, const void *device, size_t bytes)
 {
     begin_copy(h);
-    device_die(h->device, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, h->stream),
-               "copy from the device");
+    receive_later(h, host, device, bytes);
     wait_for(h, "copy from the device");
     end_copy(h);
 }
@@ -155,6 +160,13 @@ static void cuda_copy_out(struct backend *backend, void *host, const void *devic
         staging_give(&h->device->staging, pinned);
 }
 
+static void cuda_copy_out_later(struct backend *backend, void *host, const void *device,
+                                size_t bytes)
+{
+    if (bytes)
+        receive_later(handle_of(backend), host, device, bytes);
+}
+
 static void cuda_clear(struct backend *backend, void *device, size_t bytes)
 {
     struct handle *h = handle_of(backend);
@@ -169,7 +181,7 @@ static void *cuda_map(struct backend *backend, void *device, size_t bytes,
     struct handle *h = handle_of(backend);
     void *host = take(h, bytes ? bytes : 1);
 
-    if (bytes && access != BACKEND_WRITE)
+    if (bytes && access != BACKEND_WRITE && access != BACKEND_FEED)
         receive(h, host, device, bytes);
     return host;
 }
@@ -179,6 +191,10 @@ static void cuda_unmap(struct backend *backend, void *device, size_t bytes,
 {
     struct handle *h = handle_of(backend);
 
+    if (bytes && access == BACKEND_FEED) {
+        send(h, device, host, bytes);
+        return;
+    }
     if (!bytes || access == BACKEND_READ) {
         staging_give(&h->device->staging, host);
         return;
@@ -535,6 +551,7 @@ static const struct backend_vtable cuda_vtable = {
     .widen = cuda_widen,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
+    .copy_out_later = cuda_copy_out_later,
     .clear = cuda_clear,
     .map = cuda_map,
     .unmap = cuda_unmap,

@@ -54,15 +54,15 @@ static int load_sample(const struct evaluation_range *range, int64_t number, int
 static int load_micro_batch(const struct evaluation_range *range, int64_t number,
                             struct fleet_error *err)
 {
-    int32_t *inputs = state_map(range->state, range->inputs, BACKEND_WRITE);
-    int32_t *targets = state_map(range->state, range->targets, BACKEND_WRITE);
+    int32_t *inputs = state_map(range->state, range->inputs, BACKEND_FEED);
+    int32_t *targets = state_map(range->state, range->targets, BACKEND_FEED);
     int64_t micro = range->program->micro_batch_size;
     int rc = 0;
 
     for (int64_t i = 0; i < micro && rc == 0; i++)
         rc = load_sample(range, number * micro + i, i, inputs, targets, err);
-    state_unmap(range->state, range->inputs, BACKEND_WRITE, inputs);
-    state_unmap(range->state, range->targets, BACKEND_WRITE, targets);
+    state_unmap(range->state, range->inputs, BACKEND_FEED, inputs);
+    state_unmap(range->state, range->targets, BACKEND_FEED, targets);
     return rc < 0 ? fleet_error_wrap(err, "evaluation") : 0;
 }
 

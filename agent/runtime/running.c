@@ -57,7 +57,7 @@ void running_take(const struct running *running, const struct state *state, floa
 {
     for (int i = 0; i < running->place_count; i++) {
         const struct running_place *place = &running->places[i];
-        state_read(state, place->stat, row + place->first);
+        state_read_later(state, place->stat, row + place->first);
     }
 }
 

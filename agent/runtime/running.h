@@ -7,7 +7,8 @@
  * of the program. The vote carries them to all ranks. At the commit every rank folds those of all
  * micro-batches into its buffers, in their order: r = (1 - momentum) · r + momentum · stat.
  *
- *     running_take()    after a micro-batch: its statistics as a row of floats
+ *     running_take()    after a micro-batch: its statistics as a row of floats, after the next
+ *                       backend_finish()
  *     running_fold()    at the commit: the rows of all micro-batches of the update
  */
 
@@ -34,7 +35,8 @@ struct running {
 void running_init(struct running *running, const struct program *program);
 void running_release(struct running *running);
 
-/* Copy the statistics of the micro-batch that has just run to row[running->row]. */
+/* Copy the statistics of the micro-batch that has just run to row[running->row], memory of
+ * allocate_host, which has them after backend_finish(). */
 void running_take(const struct running *running, const struct state *state, float *row);
 
 /* Make it a row that running_fold() skips. If micro-batches of several ranks are normalized

@@ -385,6 +385,11 @@ void state_read(const struct state *state, int var, void *host)
                                      bytes_of(state, var));
 }
 
+void state_read_later(const struct state *state, int var, void *host)
+{
+    backend_copy_out_later(state->backend, host, state_address(state, var), bytes_of(state, var));
+}
+
 void state_write(struct state *state, int var, const void *host)
 {
     state->backend->vtable->copy_in(state->backend, state_address(state, var), host,

@@ -93,6 +93,9 @@ void *state_address(const struct state *state, int var);
 void state_read(const struct state *state, int var, void *host);
 void state_write(struct state *state, int var, const void *host);
 
+/* As state_read(), but `host` has the values after backend_finish(). */
+void state_read_later(const struct state *state, int var, void *host);
+
 /* backend_map() and backend_unmap() of a variable. */
 void *state_map(const struct state *state, int var, enum backend_access access);
 void state_unmap(const struct state *state, int var, enum backend_access access, void *host);

@@ -54,13 +54,13 @@ static struct input map_input(const struct trainer *trainer, const struct execut
     struct input input = {.device = (char *)bases->segment[place->segment] + place->offset,
                           .bytes = program_var_bytes(&trainer->job.plan.program.vars[var])};
 
-    input.host = backend_map(trainer->state.backend, input.device, input.bytes, BACKEND_WRITE);
+    input.host = backend_map(trainer->state.backend, input.device, input.bytes, BACKEND_FEED);
     return input;
 }
 
 static void unmap_input(const struct trainer *trainer, const struct input *input)
 {
-    backend_unmap(trainer->state.backend, input->device, input->bytes, BACKEND_WRITE, input->host);
+    backend_unmap(trainer->state.backend, input->device, input->bytes, BACKEND_FEED, input->host);
 }
 
 int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf,
@@ -134,7 +134,7 @@ static int run_micro_batch(struct trainer *trainer, const struct leaf_range *ran
 }
 
 /* Forward and backward of the leaf of instruction `number`: its gradient into the instruction's
- * slot, its loss and statistics into its row. */
+ * slot, its loss and statistics into its row, where they are after backend_finish(). */
 static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                     int64_t number, struct fleet_error *err)
 {
@@ -149,10 +149,11 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[range->instructions[number].slot];
     if (run_micro_batch(trainer, range, number, &bases, &scalars, err) < 0)
         return err->code;
-    state_read(&trainer->state, trainer->job.plan.program.loss, row);
-    running_take(&trainer->progress.running, &trainer->state, row + 1);
+    state_read_later(&trainer->state, trainer->job.plan.program.loss, row);
     if (trainer->progress.running.is_shared && trainer->generation.place.replica > 0)
         running_pass_over(&trainer->progress.running, row + 1);
+    else
+        running_take(&trainer->progress.running, &trainer->state, row + 1);
     return 0;
 }
 
@@ -304,8 +305,10 @@ static int train_update(struct trainer *trainer, int64_t update, const struct le
     gradient_fold(trainer, range);
     if (is_complete && update_exchange(trainer, update, err) < 0)
         return err->code;
-    if (is_complete && update_check(trainer, update, &is_finite, err) < 0)
-        return err->code;
+    rc = is_complete ? update_check(trainer, update, &is_finite, err)
+                     : backend_finish(trainer->device.backend, err);
+    if (rc < 0)
+        return rc;
     times_exchange(trainer, true);
     if (vote(trainer, update, is_finite, range->leaves, err) < 0)
         return err->code;

@@ -161,21 +161,24 @@ static int digest_job(struct trainer *trainer, struct fleet_error *err)
 }
 
 /* What a rank that has none of it yet keeps of its updates. */
-static void make_progress(struct trainer *trainer)
+static int make_progress(struct trainer *trainer, struct fleet_error *err)
 {
     struct trainer_progress *progress = &trainer->progress;
+    struct backend *memory = trainer->device.memory_backend;
     size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches);
 
-    free(progress->leaves);
+    memory->vtable->deallocate_host(memory, progress->leaves);
     free(progress->committed_leaves);
     free(progress->batch_losses);
     free(progress->ledger);
     trainer->job.row = 1 + progress->running.row;
-    progress->leaves = calloc(leaves * (size_t)trainer->job.row, sizeof(float));
+    progress->leaves = memory->vtable->allocate_host(
+        memory, leaves * (size_t)trainer->job.row * sizeof(float), err);
     progress->committed_leaves = calloc(leaves * (size_t)trainer->job.row, sizeof(float));
     progress->batch_losses = calloc((size_t)trainer->job.merge, sizeof(double));
-    fleet_assert(progress->leaves && progress->committed_leaves && progress->batch_losses);
+    fleet_assert(progress->committed_leaves && progress->batch_losses);
     progress->ledger = ledger_new(&trainer->job.rules);
+    return progress->leaves ? 0 : fleet_error_wrap(err, "allocate memory for losses");
 }
 
 int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err)
@@ -205,9 +208,7 @@ int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err)
     job->rules = (struct ledger_rules){.strategy = &job->plan.selection.final,
                                        .options = &job->strategy.options,
                                        .health = &job->config.health};
-    if (is_other)
-        make_progress(trainer);
-    return 0;
+    return is_other ? make_progress(trainer, err) : 0;
 }
 
 static int plan_job(struct trainer *trainer, struct fleet_error *err)
@@ -274,6 +275,8 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
 
 void trainer_close(struct trainer *trainer)
 {
+    struct backend *memory = trainer->device.memory_backend;
+
     snapshot_free(trainer->save.snapshot); /* reads the state */
     whole_release(&trainer->save.whole);
     exchange_close(trainer);
@@ -283,10 +286,11 @@ void trainer_close(struct trainer *trainer)
     state_release(&trainer->state);
     backend_free(trainer->device.backend);
     exchange_release(trainer);
-    if (trainer->device.memory_backend)
-        trainer->device.memory_backend->vtable->deallocate_host(trainer->device.memory_backend,
-                                                                trainer->net.messages);
-    backend_free(trainer->device.memory_backend);
+    if (memory) {
+        memory->vtable->deallocate_host(memory, trainer->net.messages);
+        memory->vtable->deallocate_host(memory, trainer->progress.leaves);
+    }
+    backend_free(memory);
     leaf_range_release(&trainer->generation.range);
     leaf_range_release(&trainer->generation.last_range);
     share_release(&trainer->share);
@@ -301,7 +305,6 @@ void trainer_close(struct trainer *trainer)
     free(trainer->job.name);
     running_release(&trainer->progress.running);
     free(trainer->progress.ledger);
-    free(trainer->progress.leaves);
     free(trainer->progress.committed_leaves);
     free(trainer->progress.batch_losses);
     free(trainer->progress.vote_workspace);

@@ -126,6 +126,7 @@ struct trainer_progress {
     int64_t committed;                /* updates, or TRAINER_NO_STATE */
     int64_t voted;                    /* see (2) */
     bool voted_finite;                /* the gradient of update `voted` has no inf or nan */
+    double norm;                      /* of the gradient in slot 0; 0 if it has none */
     int replicas;                     /* that computed the update at work; kept until its commit */
     struct trainer_gradient gradient; /* of update `voted` */
     int64_t averaged;        /* update after which all ranks held the same parameters (average.h) */
@@ -134,7 +135,8 @@ struct trainer_progress {
     int64_t viewed;          /* update whose mean of parameters is in slot 0, 0 = none */
     struct ledger *ledger;   /* of the committed updates */
     struct running running;  /* statistics of micro-batches */
-    float *leaves;           /* [micro_batches · merge][row] of the update at work */
+    float *leaves;           /* [micro_batches · merge][row] of the update at work, host memory of
+                                the back end */
     float *committed_leaves; /* the same for the newest committed update, complete */
     void *vote_workspace;
     enum ledger_verdict verdict; /* on the newest committed update */
@@ -170,7 +172,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
 void trainer_close(struct trainer *trainer);
 
 /* Set the fields of the job that follow from the plan. -EINVAL: the data do not fit the model, or
- * the number of batches per update differs from that of the trainer's state. */
+ * the number of batches per update differs from that of the trainer's state. -ENOMEM. */
 int trainer_follow_plan(struct trainer *trainer, struct fleet_error *err);
 
 /* The number of steps in `updates` committed updates. */

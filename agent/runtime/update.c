@@ -116,9 +116,11 @@ int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
 {
     int rc = run_section(trainer, update, PROGRAM_SECTION_CHECK, &never, err);
 
-    *out_is_finite =
-        rc == 0 && last_of(trainer, output_of(trainer, OP_CHECK_FINITE, OP_CHECK_FINITE)) == 0.0f;
-    return rc;
+    if (rc < 0)
+        return rc;
+    trainer->progress.norm = (double)last_of(trainer, norms_of(trainer));
+    *out_is_finite = last_of(trainer, output_of(trainer, OP_CHECK_FINITE, OP_CHECK_FINITE)) == 0.0f;
+    return 0;
 }
 
 /* The sum of the losses of `count` leaves, in the shape of the summation tree. */
@@ -185,6 +187,7 @@ static void zero_gradient(struct trainer *trainer)
     const struct program *program = &trainer->job.plan.program;
     int norms = norms_of(trainer);
 
+    trainer->progress.norm = 0;
     memory->vtable->clear(memory, trainer->state.slots[0],
                           trainer->state.memory->bytes[MEMORY_GRADIENTS]);
     if (norms != PROGRAM_NONE)
@@ -252,5 +255,5 @@ double update_norm(const struct trainer *trainer)
 {
     if (trainer->progress.gradient.is_local)
         return NAN;
-    return (double)last_of(trainer, norms_of(trainer));
+    return trainer->progress.norm;
 }

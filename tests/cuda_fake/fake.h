@@ -39,6 +39,7 @@ long fake_cuda_calls(void);               /* since fake_cuda_reset() */
 int fake_cuda_held(void);
 
 long fake_cuda_graph_launches(void); /* since the process began */
+long fake_cuda_waits(void);          /* of the host for a stream or an event, since then */
 
 /* Items that ran in another order than they were put, over all streams. */
 long fake_cuda_overtakings(void);

@@ -32,6 +32,7 @@ struct step {
     struct backend *backend;
     struct executor *executor;
     struct state state;
+    float *loss; /* of the newest update, memory of the host */
 };
 
 /* What needs no device. */
@@ -62,6 +63,10 @@ static inline int step_open(struct step *step, struct fleet_error *err)
     if (rc == 0)
         rc = executor_new(program, &step->plan.memory, step->backend, &step->executor, err);
     if (rc == 0)
+        step->loss = step->backend->vtable->allocate_host(step->backend, sizeof(*step->loss), err);
+    if (rc == 0 && !step->loss)
+        rc = err->code;
+    if (rc == 0)
         state_initialize(&step->state, &(struct state_seeds){1, 1}, 1);
     return rc;
 }
@@ -69,8 +74,11 @@ static inline int step_open(struct step *step, struct fleet_error *err)
 static inline void step_close(struct step *step)
 {
     executor_free(step->executor);
+    if (step->loss)
+        step->backend->vtable->deallocate_host(step->backend, step->loss);
     state_release(&step->state);
     backend_free(step->backend);
+    step->loss = NULL;
     step->executor = NULL;
     step->backend = NULL;
     step->state = (struct state){0};
@@ -85,13 +93,12 @@ static inline void step_release(struct step *step)
 static inline void step_fill(struct step *step, const char *name, int32_t first)
 {
     int var = program_find_var(&step->plan.program, name);
-    int32_t ids[64];
     int64_t count = program_var_elements(&step->plan.program.vars[var]);
+    int32_t *ids = state_map(&step->state, var, BACKEND_FEED);
 
-    fleet_assert(count <= 64);
     for (int64_t i = 0; i < count; i++)
         ids[i] = first + (int32_t)i;
-    state_write(&step->state, var, ids);
+    state_unmap(&step->state, var, BACKEND_FEED, ids);
 }
 
 /* Run one section of `update`, from 1. */
@@ -120,12 +127,12 @@ static inline int step_run(struct step *step, int64_t update, float *out_loss,
     step_fill(step, "targets", (int32_t)update + 1);
     rc = step_section(step, PROGRAM_SECTION_MICRO_BATCH, update, err);
     if (rc == 0)
+        state_read_later(&step->state, step->plan.program.loss, step->loss);
+    if (rc == 0)
         rc = step_section(step, PROGRAM_SECTION_CHECK, update, err);
     if (rc == 0)
-        rc = step_section(step, PROGRAM_SECTION_UPDATE, update, err);
-    if (rc == 0)
-        state_read(&step->state, step->plan.program.loss, out_loss);
-    return rc;
+        *out_loss = *step->loss;
+    return rc == 0 ? step_section(step, PROGRAM_SECTION_UPDATE, update, err) : rc;
 }
 
 #endif

@@ -32,7 +32,7 @@ struct CUevent_st {
 static struct CUstream_st *streams[STREAMS_MAX];
 static int stream_count, item_count, event_count;
 static uint64_t numbers, newest_run, random_state;
-static long overtakings;
+static long overtakings, waits;
 static bool is_started;
 
 static uint64_t draw(void)
@@ -374,6 +374,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
     fake_lock();
     status = fake_call("cudaStreamSynchronize");
+    waits++;
     if (status == 0)
         status = fake_graph_forbids(stream);
     if (status == 0) {
@@ -479,6 +480,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
     fake_lock();
     status = fake_call("cudaEventSynchronize");
+    waits++;
     if (status == 0)
         status = fake_graph_forbids(NULL);
     wanted = event->recorded;
@@ -525,6 +527,11 @@ void fake_cuda_reset(uint64_t seed)
 long fake_cuda_overtakings(void)
 {
     return overtakings;
+}
+
+long fake_cuda_waits(void)
+{
+    return waits;
 }
 
 int fake_cuda_held(void)

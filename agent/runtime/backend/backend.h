@@ -11,9 +11,9 @@
  * backend_map(). Every other access is a defect: on a GPU it would crash, under guard/ it does.
  *
  * Queues: the slots of the CPU have ended when they return. On a GPU a slot puts work into a queue
- * and returns at once; only copy_out, narrow, widen and map wait, because the host uses their
- * result or their memory next. A handle belongs to one of two queues, and backend_second() gives
- * the handle of the other. The order between the two follows from events.
+ * and returns at once; only copy_out, narrow, widen, map, and unmap after a write wait, because the
+ * host uses their result or their memory next. A handle belongs to one of two queues, and
+ * backend_second() gives the handle of the other. The order between the two follows from events.
  *
  * A device that fails cannot be used again by its process. Slots that can fail return -EIO then.
  * The others end the process with a message, because their caller would go on with wrong values.
@@ -83,6 +83,7 @@ typedef int (*kernel_fn)(struct backend *backend, const struct kernel_call *call
 enum backend_access {
     BACKEND_READ,
     BACKEND_WRITE,  /* writes all of it, without reading its content */
+    BACKEND_FEED,   /* the same, for work of this handle's queue alone */
     BACKEND_CHANGE, /* reads and writes */
 };
 
@@ -114,6 +115,9 @@ struct backend_vtable {
     /* Copies between host and device; memcpy on the CPU. */
     void (*copy_in)(struct backend *backend, void *device, const void *host, size_t bytes);
     void (*copy_out)(struct backend *backend, void *host, const void *device, size_t bytes);
+
+    /* A copy to memory of allocate_host, which has the bytes after finish(). NULL: copy_out. */
+    void (*copy_out_later)(struct backend *backend, void *host, const void *device, size_t bytes);
 
     /* Fill with zeros. */
     void (*clear)(struct backend *backend, void *device, size_t bytes);
@@ -160,7 +164,8 @@ static inline void backend_free(struct backend *backend)
 /*
  * Host memory that stands for device[0 … bytes) until it is unmapped with the same arguments. It is
  * the memory itself if the host can access it; else it is a copy, and unmap copies it back if it
- * was written. No kernel may use the range meanwhile. Any thread may call, and several ranges may
+ * was written. After BACKEND_FEED that copy is work of the handle's queue. No kernel may use the
+ * range meanwhile. Any thread may call, and several ranges may
  * be mapped at once. Without a back end (NULL) the memory is the host's own.
  */
 static inline void *backend_map(struct backend *backend, void *device, size_t bytes,
@@ -174,6 +179,15 @@ static inline void backend_unmap(struct backend *backend, void *device, size_t b
 {
     if (backend)
         backend->vtable->unmap(backend, device, bytes, access, host);
+}
+
+/* Bytes for the host, which has them after backend_finish(). `host` is memory of allocate_host. */
+static inline void backend_copy_out_later(struct backend *backend, void *host, const void *device,
+                                          size_t bytes)
+{
+    const struct backend_vtable *v = backend->vtable;
+
+    (v->copy_out_later ? v->copy_out_later : v->copy_out)(backend, host, device, bytes);
 }
 
 /*

@@ -555,7 +555,7 @@ int executor_run(struct executor *executor, enum program_section section,
     }
     if (is_exchange || executor->last_put != NONE)
         rc = await_all(executor, err);
-    if (rc == 0 && (section != PROGRAM_SECTION_MICRO_BATCH || scalars->evaluation))
+    if (rc == 0 && (section == PROGRAM_SECTION_CHECK || scalars->evaluation))
         rc = backend_finish(executor->backend, err);
     return rc;
 }

@@ -54,11 +54,11 @@ int executor_launch(struct executor *executor, int at, const struct executor_bas
                     const struct run_scalars *scalars, struct fleet_error *err);
 
 /*
- * Run all operators of `section` in order and wait for the last. On a GPU a micro-batch of training
- * may still be at work when this returns; what the device finds wrong in it is an error of the next
- * section. Checks *stop before each operator or graph
- * and returns -ECANCELED once it is set. Other errors come from the operators, with their names. A
- * failure with communication in flight aborts the communicators.
+ * Run all operators of `section` in order and wait for the last. On a GPU only CHECK and evaluation
+ * wait; another section may still be at work when this returns, and what the device finds wrong in
+ * it is an error of a later one. Checks *stop before each operator or graph and returns -ECANCELED
+ * once it is set. Other errors come from the operators, with their names. A failure with
+ * communication in flight aborts the communicators.
  * With scalars->evaluation the micro-batch runs without its backward operators and without those
  * that are for training only. With scalars->absent no kernel runs, and this rank communicates
  * zeros.
