@@ -136,8 +136,7 @@ static void test_hub_departures__the_state_of_one_that_leaves_is_waited_for(void
     stop();
 }
 
-/* The job has waited in vain for a long time before it comes back, and only then its replacement
- * comes. */
+/* The job has waited long, then the holder comes back, and after it its replacement. */
 static void test_hub_departures__a_late_holder_that_leaves_is_waited_for_anew(void **state)
 {
     enum {
