@@ -9,6 +9,8 @@
  * in the environment choose how many combinations are accepted (50) and the first seed (1):
  *
  *     COMBINATIONS=500 build/release/tests/integration/test_combinations
+ *
+ * WITH=pipeline takes only those whose settings have that word.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -195,6 +197,20 @@ static void draw_sharding(struct dice *dice, struct combination *c)
         fleet_strbuf_append(&c->options, "partition: greedy, ");
 }
 
+/* Whole replicas; the model may have too few layers, and the batch too few micro-batches. */
+static void draw_pipeline(struct dice *dice, struct combination *c)
+{
+    static const char *const orders[] = {"", "pipeline_configs: {schedule_mode: F-then-B}, "};
+    int stages = chance(dice, 70) ? 2 : 3;
+
+    c->workers = stages * (1 + roll(dice, WORKERS_MAX / stages));
+    fleet_strbuf_appendf(&c->division, "pipeline: true, hybrid_configs: {pp_degree: %d}, ", stages);
+    if (chance(dice, 60))
+        fleet_strbuf_append(&c->division, PICK(dice, orders));
+    else
+        fleet_strbuf_append(&c->options, "pipelineSchedule: zeroBubble, ");
+}
+
 static void draw_division(struct dice *dice, struct combination *c)
 {
     c->workers = 1 + roll(dice, WORKERS_MAX);
@@ -208,6 +224,9 @@ static void draw_division(struct dice *dice, struct combination *c)
                              1 + roll(dice, 4), PICK(dice, segments));
     if (chance(dice, 20))
         fleet_strbuf_append(&c->division, "calc_comm_same_stream: true, ");
+    if (!strstr(fleet_strbuf_text(&c->division), "sharding") &&
+        !strstr(fleet_strbuf_text(&c->training), "resnet") && chance(dice, 70))
+        draw_pipeline(dice, c);
 }
 
 static void draw(unsigned long seed, struct combination *out)
@@ -290,6 +309,21 @@ static void print_combination(const struct combination *c)
                  fleet_strbuf_text(&c->training));
 }
 
+/* Has the combination the word of WITH in its settings? */
+static bool is_wanted(unsigned long seed)
+{
+    const char *word = getenv("WITH");
+    struct combination c;
+    bool has;
+
+    draw(seed, &c);
+    has = !word || strstr(fleet_strbuf_text(&c.strategy), word) ||
+          strstr(fleet_strbuf_text(&c.division), word) ||
+          strstr(fleet_strbuf_text(&c.options), word);
+    combination_release(&c);
+    return has;
+}
+
 /* False: `plan` refuses it. */
 static bool try(unsigned long seed)
 {
@@ -332,7 +366,10 @@ static void test_combinations__give_the_bits_of_one_worker_that_divides_nothing(
 
     (void)state;
     for (unsigned long accepted = 0; accepted < wanted; seed++) {
-        bool runs = try(seed);
+        bool runs;
+        if (!is_wanted(seed))
+            continue;
+        runs = try(seed);
         accepted += runs;
         refused = runs ? 0 : refused + 1;
         if (refused > REFUSALS_MAX)

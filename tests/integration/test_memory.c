@@ -371,6 +371,24 @@ static void test_memory__is_what_was_planned_with_divided_gradients(void **state
                                &planned) < held);
 }
 
+/* A stage holds a copy of the activations for each micro-batch in flight. */
+static void test_memory__is_what_was_planned_with_stages(void **state)
+{
+    static const char in_turn[] = "  strategy: {pipeline: true}\n";
+    static const char all_forward[] =
+        "  strategy: {pipeline: true, pipeline_configs: {schedule_mode: F-then-B}}\n";
+    double planned, held;
+
+    (void)state;
+    held =
+        expect_planned(JOB(.model = GPT, .workers = 2, .batch = 16, .strategy = in_turn), &planned);
+    assert_true(
+        expect_planned(JOB(.model = GPT, .workers = 2, .batch = 16, .strategy = all_forward),
+                       &planned) > held);
+    (void)expect_planned(JOB(.model = LLAMA, .workers = 2, .batch = 16, .strategy = in_turn),
+                         &planned);
+}
+
 /* What happens between steps or in some steps only: updates of several batches, evaluation, a loss
  * scale that moves and skips updates, the watch over the loss, charts. */
 static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
@@ -466,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_memory__is_what_was_planned_with_sharding),
         cmocka_unit_test(test_memory__is_what_was_planned_where_ranks_differ),
         cmocka_unit_test(test_memory__is_what_was_planned_with_divided_gradients),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_stages),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
     };
