@@ -229,24 +229,34 @@ static void test_pipeline_run__a_lost_worker_gets_its_part_from_its_stage(void *
     }
 }
 
-/* With one replica nobody else has what a stage had: the checkpoint is the state. */
+/* All workers of a stage: nobody else has what they had, and the checkpoint is the state. */
 static void test_pipeline_run__a_lost_stage_leaves_the_checkpoint(void **state)
 {
-    struct job job = {.name = "stage",
-                      .training = "    checkpoint: {path: stage, everySteps: 10}\n"};
-    struct story alone = train(&(struct job){.name = "stage"}, "1", few_steps, NULL), story;
-    struct run run;
+    static const struct {
+        const char *workers;
+        int lost[2], count;
+    } kills[] = {{"2", {1}, 1}, {"4", {1, 3}, 2}};
+    struct story alone = train(&(struct job){.name = "stage"}, "1", few_steps, NULL);
 
     (void)state;
-    job.spec = STAGES;
-    start_small_job(&run, write_pipeline_job(&job), "2", few_steps);
-    wait_for_step(&run, 20);
-    strike(&run, 1, false, SIGKILL);
-    wait_for_end(&run);
-    story = expect_success(&run, atoi(few_steps));
-    expect_weights(&story, &alone);
-    assert_true(story.restarts >= 1);
-    release(&run);
+    for (size_t i = 0; i < FLEET_COUNT(kills); i++) {
+        char training[100];
+        struct job job = {.name = "stage", .training = training, .spec = STAGES};
+        struct story story;
+        struct run run;
+
+        (void)snprintf(training, sizeof(training),
+                       "    checkpoint: {path: stage-%zu, everySteps: 10}\n", i);
+        start_small_job(&run, write_pipeline_job(&job), kills[i].workers, few_steps);
+        wait_for_step(&run, 20);
+        for (int k = 0; k < kills[i].count; k++)
+            strike(&run, kills[i].lost[k], false, SIGKILL);
+        wait_for_end(&run);
+        story = expect_success(&run, atoi(few_steps));
+        expect_weights(&story, &alone);
+        assert_true(story.restarts >= 1);
+        release(&run);
+    }
 }
 
 static int make_folders(void **state)

@@ -49,7 +49,7 @@ static const struct job_case {
     struct pipeline_shape shape;
     int replicas, leaves;
     struct strategy_ends layers; /* by hand */
-    bool recompute, offload, amp;
+    bool recompute, offload, amp, localsgd;
 } jobs[] = {
     {"gpt, tied embeddings, clipped by its global norm, 1F1B",
      FP32(JOB("gpt", 2, "", CLIPPED)),
@@ -167,6 +167,7 @@ static int build_stage(const struct training_config *training, const struct job_
                3 * sizeof(int));
     }
     strategy.amp = job->amp;
+    strategy.localsgd = job->localsgd;
     rc = program_build(&context, "spec.strategy", out, &errors);
     if (rc < 0)
         (void)fleet_errors_result(&errors, err);
@@ -633,6 +634,60 @@ static void test_pipeline__stages_agree_on_their_messages(void **state)
     }
 }
 
+/* The program of every stage is that of one rank, and names the first stage of each parameter. */
+static void test_pipeline__every_stage_knows_who_has_what(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, alone_text = {0};
+        struct training_config training;
+        struct fleet_error err = {.text = ""};
+        struct program every, alone;
+
+        decode(jobs[i].training, &training);
+        if (build_stage(&training, &jobs[i], cell_of(&jobs[i], PROGRAM_EVERY_STAGE), &every, &err) <
+                0 ||
+            build_stage(&training, &jobs[i], (struct program_cell){0}, &alone, &err) < 0)
+            fail_msg("%s", err.text);
+        print_program(&every, &text);
+        print_program(&alone, &alone_text);
+        assert_string_equal(text.text, alone_text.text);
+        for (int stage = 0; stage < jobs[i].shape.stages; stage++) {
+            struct program mine;
+
+            assert_int_equal(
+                build_stage(&training, &jobs[i], cell_of(&jobs[i], stage), &mine, &err), 0);
+            for (int v = 0; v < every.var_count; v++) {
+                int own = program_find_var(&mine, every.vars[v].name);
+                if (every.vars[v].role == PROGRAM_ROLE_PARAMETER)
+                    assert_int_equal(own != PROGRAM_NONE && !mine.vars[own].is_copy,
+                                     every.vars[v].stage == stage);
+            }
+            program_release(&mine);
+        }
+        program_release(&every);
+        program_release(&alone);
+        training_config_release(&training);
+    }
+}
+
+/* What stages keep for themselves is not saved yet. */
+static void test_pipeline__refuses_values_of_single_ranks(void **state)
+{
+    struct training_config training;
+    struct fleet_error err = {.text = ""};
+    struct job_case job = {.localsgd = true};
+    struct program program;
+
+    (void)state;
+    decode(FP32(JOB("gpt", 4, "", CLIPPED)), &training);
+    assert_int_equal(
+        build_stage(&training, &job, (struct program_cell){.stages = 2}, &program, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "hybrid_configs.pp_degree: localsgd and stages of a pipeline "
+                                     "do not go together yet: switch one off"));
+    training_config_release(&training);
+}
+
 static void test_pipeline__names_the_nearest_number_of_stages(void **state)
 {
     static const struct {
@@ -709,6 +764,8 @@ int main(void)
         cmocka_unit_test(test_pipeline__trains_as_one_rank_does),
         cmocka_unit_test(test_pipeline__a_lost_stage_ends_all),
         cmocka_unit_test(test_pipeline__stages_agree_on_their_messages),
+        cmocka_unit_test(test_pipeline__every_stage_knows_who_has_what),
+        cmocka_unit_test(test_pipeline__refuses_values_of_single_ranks),
         cmocka_unit_test(test_pipeline__names_the_nearest_number_of_stages),
         cmocka_unit_test(test_pipeline__cuts_by_cost),
     };
