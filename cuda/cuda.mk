@@ -54,6 +54,10 @@ build/device/bench_gpu: $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
 	@echo "  ld $@"; $(CXX) -static-libstdc++ -static-libgcc -o $@ $^ -L"$(CUDA)/lib" \
 	    -L"$(CUDA)/lib64" -l:libcudart_static.a -lpthread -ldl -lrt
 
+cuda-sass: cuda ## registers, spills and widths of the kernels, into docs/cuda-sass.md
+	@tools/cuda-sass.sh check
+	@tools/cuda-sass.sh >docs/cuda-sass.md
+
 # ---- the library over fakes ----------------------------------------------------------------------
 # libfleet_cuda.so for tests of the host's half: kernels on the emulator, tests/cuda_fake in place of
 # libcudart. Of the variant's sanitizers it has the address and undefined ones.
@@ -184,5 +188,5 @@ bench-gpu: ## kernels and jobs on a GPU, beside PyTorch where installed: four mi
 	@tests/bench/gpu.py $(GPU_RESULTS)
 
 -include $(shell find build/emulator build/device build/cuda build/cuda_fake -type f -name '*.d' 2>/dev/null)
-.PHONY: cuda cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
+.PHONY: cuda cuda-sass cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
     check-cuda-race check-cuda-asan gpu-package check-gpu bench-gpu

@@ -26,6 +26,8 @@
 #define COLUMNS (TILE / SIDE)
 
 #define SCORE_ROW (TILE + 1)
+/* The gradient's blocks of a multiprocessor: as many as its shared memory holds. */
+#define BLOCKS(D) ((D) == 64 ? 2 : 1)
 
 /* Where things lie in the packed tensor, in elements. */
 __device__ static __forceinline__ int64_t width_of(const struct fleet_cuda_attention &a)
@@ -305,7 +307,8 @@ __device__ static __forceinline__ void put_tile(const struct fleet_cuda_attentio
 }
 
 template <int D>
-__global__ void __launch_bounds__(THREADS) keys_kernel(const struct fleet_cuda_attention a)
+__global__ void __launch_bounds__(THREADS, BLOCKS(D))
+    keys_kernel(const struct fleet_cuda_attention a)
 {
     CUDA_DYNAMIC_SHARED(memory);
     struct tiles<D> t = tiles_in<D>(memory);
@@ -333,7 +336,8 @@ __global__ void __launch_bounds__(THREADS) keys_kernel(const struct fleet_cuda_a
 }
 
 template <int D>
-__global__ void __launch_bounds__(THREADS) queries_kernel(const struct fleet_cuda_attention a)
+__global__ void __launch_bounds__(THREADS, BLOCKS(D))
+    queries_kernel(const struct fleet_cuda_attention a)
 {
     CUDA_DYNAMIC_SHARED(memory);
     struct tiles<D> t = tiles_in<D>(memory);

@@ -269,7 +269,9 @@ cudaError_t fleet_cuda_gemm(cudaStream_t stream, const struct fleet_cuda_gemm *g
 
 /* ---- attention.cu ---------------------------------------------------------------------------- */
 
-/* head_dim up to 128, best 64 or 128; heads is a multiple of kv_heads. */
+/* head_dim up to 128, best 64 or 128; heads is a multiple of kv_heads. If all types are the same
+ * one of bf16 and fp16 and head_dim is a multiple of 8, it runs on tensor cores
+ * (attention_tensor.cu). */
 struct fleet_cuda_attention {
     const void *qkv; /* [batch, context, (heads + 2·kv_heads)·head_dim] */
     void *out;       /* [batch, context, heads·head_dim]; the gradient reads it */
@@ -318,6 +320,7 @@ cudaError_t fleet_cuda_batch_norm_grad(cudaStream_t stream, const struct fleet_c
 
 /* ---- pool.cu --------------------------------------------------------------------------------- */
 
+/* Sides of images, windows, strides and paddings are at most 32000. */
 struct fleet_cuda_pool {
     const void *from; /* x, or d_y */
     void *to;         /* y, or d_x */

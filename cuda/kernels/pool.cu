@@ -13,36 +13,41 @@
 
 #define THREADS 256
 
+/* Sides, windows, strides and paddings: products of two of them are far below 2^31. */
+#define SIDE_MAX 32000
+
 struct range {
-    int64_t from, to;
+    int from, to;
 };
 
 /* Windows of a kind along an axis (0: rows, 1: columns). */
 struct windows {
     /* The part of window i inside the image. */
     __device__ static __forceinline__ struct range inside(const struct fleet_cuda_pool &p, int axis,
-                                                          int64_t i)
+                                                          int i)
     {
-        int64_t size = axis ? p.w : p.h, from = i * p.stride[axis] - p.padding[axis];
-        int64_t to = from + p.window[axis];
+        int size = (int)(axis ? p.w : p.h);
+        int from = i * (int)p.stride[axis] - (int)p.padding[axis];
+        int to = from + (int)p.window[axis];
         struct range r = {from < 0 ? 0 : from, to > size ? size : to};
         return r;
     }
     /* Elements that a mean is taken over: with the padding, which ends with it. */
-    __device__ static __forceinline__ int64_t count(const struct fleet_cuda_pool &p, int axis,
-                                                    int64_t i)
+    __device__ static __forceinline__ int count(const struct fleet_cuda_pool &p, int axis, int i)
     {
-        int64_t end = (axis ? p.w : p.h) + p.padding[axis];
-        int64_t from = i * p.stride[axis] - p.padding[axis], to = from + p.window[axis];
+        int end = (int)(axis ? p.w : p.h) + (int)p.padding[axis];
+        int from = i * (int)p.stride[axis] - (int)p.padding[axis];
+        int to = from + (int)p.window[axis];
         struct range r = inside(p, axis, i);
         return p.exclude_padding ? r.to - r.from : (to > end ? end : to) - from;
     }
     /* Windows that may cover element x: a little more is fine, they are asked again. */
     __device__ static __forceinline__ struct range covering(const struct fleet_cuda_pool &p,
-                                                            int axis, int64_t x)
+                                                            int axis, int x)
     {
-        int64_t out = axis ? p.out_w : p.out_h, s = p.stride[axis], at = x + p.padding[axis];
-        int64_t from = at - p.window[axis] + 1;
+        int out = (int)(axis ? p.out_w : p.out_h), s = (int)p.stride[axis];
+        int at = x + (int)p.padding[axis];
+        int from = at - (int)p.window[axis] + 1;
         struct range r = {from > 0 ? (from + s - 1) / s : 0, at / s + 1 < out ? at / s + 1 : out};
         return r;
     }
@@ -51,23 +56,22 @@ struct windows {
 /* Of the adaptive pool: ⌊i·in/out⌋ … ⌈(i+1)·in/out⌉. */
 struct adaptive_windows {
     __device__ static __forceinline__ struct range inside(const struct fleet_cuda_pool &p, int axis,
-                                                          int64_t i)
+                                                          int i)
     {
-        int64_t in = axis ? p.w : p.h, out = axis ? p.out_w : p.out_h;
+        int in = (int)(axis ? p.w : p.h), out = (int)(axis ? p.out_w : p.out_h);
         struct range r = {i * in / out, ((i + 1) * in + out - 1) / out};
         return r;
     }
-    __device__ static __forceinline__ int64_t count(const struct fleet_cuda_pool &p, int axis,
-                                                    int64_t i)
+    __device__ static __forceinline__ int count(const struct fleet_cuda_pool &p, int axis, int i)
     {
         struct range r = inside(p, axis, i);
         return r.to - r.from;
     }
     __device__ static __forceinline__ struct range covering(const struct fleet_cuda_pool &p,
-                                                            int axis, int64_t x)
+                                                            int axis, int x)
     {
-        int64_t in = axis ? p.w : p.h, out = axis ? p.out_w : p.out_h;
-        int64_t from = x * out / in - 1, to = (x + 1) * out / in + 2;
+        int in = (int)(axis ? p.w : p.h), out = (int)(axis ? p.out_w : p.out_h);
+        int from = x * out / in - 1, to = (x + 1) * out / in + 2;
         struct range r = {from > 0 ? from : 0, to < out ? to : out};
         return r;
     }
@@ -76,16 +80,17 @@ struct adaptive_windows {
 __global__ void __launch_bounds__(THREADS) max_pool_kernel(const struct fleet_cuda_pool p)
 {
     int64_t o = (int64_t)blockIdx.x * THREADS + threadIdx.x, plane = o / (p.out_h * p.out_w), place;
+    int at = (int)(o - plane * (p.out_h * p.out_w));
     struct range rows, columns;
     float best = -INFINITY;
 
     if (o >= p.planes * p.out_h * p.out_w)
         return;
-    rows = windows::inside(p, 0, o / p.out_w % p.out_h);
-    columns = windows::inside(p, 1, o % p.out_w);
+    rows = windows::inside(p, 0, at / (int)p.out_w);
+    columns = windows::inside(p, 1, at % (int)p.out_w);
     place = rows.from * p.w + columns.from;
-    for (int64_t y = rows.from; y < rows.to; y++)
-        for (int64_t x = columns.from; x < columns.to; x++) {
+    for (int y = rows.from; y < rows.to; y++)
+        for (int x = columns.from; x < columns.to; x++) {
             float value = load(p.from, p.from_type, (plane * p.h + y) * p.w + x);
             if (value > best || (value != value && best == best)) { /* the first NaN stays */
                 best = value;
@@ -101,7 +106,7 @@ template <typename Windows>
 __global__ void __launch_bounds__(THREADS) average_pool_kernel(const struct fleet_cuda_pool p)
 {
     int64_t o = (int64_t)blockIdx.x * THREADS + threadIdx.x, plane = o / (p.out_h * p.out_w);
-    int64_t i = o / p.out_w % p.out_h, j = o % p.out_w;
+    int at = (int)(o - plane * (p.out_h * p.out_w)), i = at / (int)p.out_w, j = at % (int)p.out_w;
     struct range rows, columns;
     float sum = 0;
 
@@ -109,8 +114,8 @@ __global__ void __launch_bounds__(THREADS) average_pool_kernel(const struct flee
         return;
     rows = Windows::inside(p, 0, i);
     columns = Windows::inside(p, 1, j);
-    for (int64_t y = rows.from; y < rows.to; y++)
-        for (int64_t x = columns.from; x < columns.to; x++)
+    for (int y = rows.from; y < rows.to; y++)
+        for (int x = columns.from; x < columns.to; x++)
             sum += load(p.from, p.from_type, (plane * p.h + y) * p.w + x);
     store(p.to, p.to_type, o, sum / (float)(Windows::count(p, 0, i) * Windows::count(p, 1, j)));
 }
@@ -120,16 +125,16 @@ __global__ void __launch_bounds__(THREADS) average_pool_kernel(const struct flee
 __global__ void __launch_bounds__(THREADS) max_pool_grad_kernel(const struct fleet_cuda_pool p)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, plane = i / (p.h * p.w);
-    int64_t place = i % (p.h * p.w);
+    int place = (int)(i - plane * (p.h * p.w));
     struct range rows, columns;
     float sum = 0;
 
     if (i >= p.planes * p.h * p.w)
         return;
-    rows = windows::covering(p, 0, place / p.w);
-    columns = windows::covering(p, 1, place % p.w);
-    for (int64_t y = rows.from; y < rows.to; y++)
-        for (int64_t x = columns.from; x < columns.to; x++) {
+    rows = windows::covering(p, 0, place / (int)p.w);
+    columns = windows::covering(p, 1, place % (int)p.w);
+    for (int y = rows.from; y < rows.to; y++)
+        for (int x = columns.from; x < columns.to; x++) {
             int64_t o = (plane * p.out_h + y) * p.out_w + x;
             if (p.indices[o] == place)
                 sum += load(p.from, p.from_type, o);
@@ -141,7 +146,7 @@ template <typename Windows>
 __global__ void __launch_bounds__(THREADS) average_pool_grad_kernel(const struct fleet_cuda_pool p)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, plane = i / (p.h * p.w);
-    int64_t row = i / p.w % p.h, column = i % p.w;
+    int place = (int)(i - plane * (p.h * p.w)), row = place / (int)p.w, column = place % (int)p.w;
     struct range rows, columns;
     float sum = 0;
 
@@ -149,8 +154,8 @@ __global__ void __launch_bounds__(THREADS) average_pool_grad_kernel(const struct
         return;
     rows = Windows::covering(p, 0, row);
     columns = Windows::covering(p, 1, column);
-    for (int64_t y = rows.from; y < rows.to; y++)
-        for (int64_t x = columns.from; x < columns.to; x++) {
+    for (int y = rows.from; y < rows.to; y++)
+        for (int x = columns.from; x < columns.to; x++) {
             struct range v = Windows::inside(p, 0, y), h = Windows::inside(p, 1, x);
             if (row >= v.from && row < v.to && column >= h.from && column < h.to)
                 sum += load(p.from, p.from_type, (plane * p.out_h + y) * p.out_w + x) /
@@ -162,8 +167,9 @@ __global__ void __launch_bounds__(THREADS) average_pool_grad_kernel(const struct
 static cudaError_t run(cudaStream_t stream, const struct fleet_cuda_pool *p, int64_t count,
                        void (*kernel)(struct fleet_cuda_pool))
 {
-    if (p->planes < 0 || p->h < 1 || p->w < 1 || p->out_h < 1 || p->out_w < 1 ||
-        !is_float(p->from_type) || !is_float(p->to_type))
+    if (p->planes < 0 || p->h < 1 || p->w < 1 || p->out_h < 1 || p->out_w < 1 || p->h > SIDE_MAX ||
+        p->w > SIDE_MAX || p->out_h > SIDE_MAX || p->out_w > SIDE_MAX || !is_float(p->from_type) ||
+        !is_float(p->to_type))
         return cudaErrorInvalidValue;
     if (count == 0)
         return cudaSuccess;
@@ -173,7 +179,9 @@ static cudaError_t run(cudaStream_t stream, const struct fleet_cuda_pool *p, int
 static bool has_windows(const struct fleet_cuda_pool *p)
 {
     return p->window[0] >= 1 && p->window[1] >= 1 && p->stride[0] >= 1 && p->stride[1] >= 1 &&
-           p->padding[0] >= 0 && p->padding[1] >= 0;
+           p->padding[0] >= 0 && p->padding[1] >= 0 && p->window[0] <= SIDE_MAX &&
+           p->window[1] <= SIDE_MAX && p->stride[0] <= SIDE_MAX && p->stride[1] <= SIDE_MAX &&
+           p->padding[0] <= SIDE_MAX && p->padding[1] <= SIDE_MAX;
 }
 
 /* `sides` are those of the elements that have a thread; `needs` is what the kind cannot be without.

@@ -80,17 +80,19 @@ __global__ void __launch_bounds__(THREADS)
 
 __global__ void __launch_bounds__(THREADS) rope_kernel(const struct fleet_cuda_rope r)
 {
-    int64_t row = blockIdx.x, at = row * r.width, half = r.head_dim / 2;
+    int64_t row = blockIdx.x, at = row * r.width;
+    int half = (int)r.head_dim / 2, turned = (int)r.heads * half, width = (int)r.width;
     const float *cosines = r.scratch + row % r.context * half;
     const float *sines = cosines + r.context * half;
 
-    for (int64_t j = threadIdx.x; j < r.heads * half; j += THREADS) {
-        int64_t i = j % half, first = at + j / half * r.head_dim + i;
+    for (int j = (int)threadIdx.x; j < turned; j += THREADS) {
+        int i = j % half;
+        int64_t first = at + j / half * r.head_dim + i;
         float a = load(r.x, r.x_type, first), b = load(r.x, r.x_type, first + half);
         store(r.y, r.y_type, first, a * cosines[i] - b * sines[i]);
         store(r.y, r.y_type, first + half, b * cosines[i] + a * sines[i]);
     }
-    for (int64_t j = r.heads * r.head_dim + threadIdx.x; j < r.width && r.x != r.y; j += THREADS)
+    for (int j = 2 * turned + (int)threadIdx.x; j < width && r.x != r.y; j += THREADS)
         store(r.y, r.y_type, at + j, load(r.x, r.x_type, at + j));
 }
 
@@ -106,7 +108,7 @@ cudaError_t fleet_cuda_rope(cudaStream_t stream, const struct fleet_cuda_rope *r
 
     if (r->batch < 0 || r->context < 0 || r->head_dim < 2 || r->head_dim % 2 != 0 || r->heads < 0 ||
         r->heads * r->head_dim > r->width || !(r->base > 1) || !is_float(r->x_type) ||
-        !is_float(r->y_type) || rows > INT32_MAX)
+        !is_float(r->y_type) || rows > INT32_MAX || r->width > INT32_MAX - THREADS)
         return cudaErrorInvalidValue;
     if (rows == 0)
         return cudaSuccess;
