@@ -4,17 +4,21 @@
  * Mean of log Σ exp(logits - max) - (logits[target] - max) over the rows whose target counts; the
  * gradient is (exp(logits - max - log Σ) - [target]) · d_loss / rows, and may lie over the logits.
  *
- * Floor: rows reads the logits once from memory and once from the L2; grad reads and writes them
- * once. In chunks of rows that fit the L2, a classifier's logits never reach the memory.
- * Grid: a block of 256 threads a row. count and loss are one block: their arrays are a number a
- * row.
- * Determinism: a row's sum is 256 strided sums, a tree in each warp, warps in order; the loss is
- * summed in double the same way; the number of rows is an integer.
+ * Floor: rows reads the logits once, grad reads and writes them once. In chunks of rows that fit
+ * the L2, a classifier's logits never reach the memory.
+ * Grid: a block of 256 threads a row, eight elements a thread, four times. count and loss are one
+ * block: their arrays are a number a row.
+ * Determinism: a thread sums exp(x - the greatest so far) over its elements, and multiplies the sum
+ * when a greater one comes; then a tree in each warp, warps in order. The elements before the first
+ * multiple of 16 bytes go one by one, so where a row begins, modulo 16 bytes, is part of the order.
+ * The loss is summed in double, 256 strided sums and the same tree; the number of rows is an
+ * integer.
  */
-#include "cuda/kernels/device.cuh"
+#include "cuda/kernels/eight.cuh"
 
 #define THREADS 256
 #define WARPS   (THREADS / WARP)
+#define FLIGHT  4 /* loads that a thread starts before it waits for the first one */
 
 __device__ static __forceinline__ bool counts(const struct fleet_cuda_cross_entropy &c, int64_t row)
 {
@@ -48,19 +52,81 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* A row's elements from `at`: up to `first` one by one, then `eights` of eight, then the rest. */
+struct row_parts {
+    int64_t first, eights, rest; /* rest: the element that the last part begins at */
+};
+
+__device__ static __forceinline__ struct row_parts
+parts_of(const void *data, enum program_type type, int64_t at, int64_t columns)
+{
+    int64_t size = type == PROGRAM_FP32 ? 4 : 2;
+    int64_t over = (int64_t)((reinterpret_cast<uintptr_t>(data) + (uintptr_t)(at * size)) % 16);
+    struct row_parts p;
+
+    p.first = over ? (16 - over) / size : 0;
+    p.first = p.first < columns ? p.first : columns;
+    p.eights = (columns - p.first) / EIGHT;
+    p.rest = p.first + p.eights * EIGHT;
+    return p;
+}
+
+/* What a thread knows of its elements: the greatest, Σ exp(x - most), and whether one is NaN. */
+struct running {
+    float most, sum;
+    bool fault;
+};
+
+template <int COUNT>
+__device__ static __forceinline__ void add_to(struct running *r, const float *x)
+{
+    float most = x[0];
+
+#pragma unroll
+    for (int l = 1; l < COUNT; l++)
+        most = fmaxf(most, x[l]);
+    if (most > r->most) {
+        r->sum *= exp_below(r->most - most);
+        r->most = most;
+    }
+#pragma unroll
+    for (int l = 0; l < COUNT; l++) {
+        r->sum += exp_below(x[l] - r->most);
+        r->fault |= x[l] != x[l];
+    }
+}
+
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_rows_kernel(const struct fleet_cuda_cross_entropy c)
 {
     CUDA_SHARED(float, partial, [WARPS]);
     int64_t row = blockIdx.x, at = row * c.columns;
-    float most = -INFINITY, sum = 0, rest;
+    struct row_parts parts = parts_of(c.logits, c.type, at, c.columns);
+    struct running r = {-INFINITY, 0.0f, false};
+    float most, rest, x;
 
-    for (int64_t j = threadIdx.x; j < c.columns; j += THREADS)
-        most = greater(load(c.logits, c.type, at + j), most);
-    most = block_max<THREADS>(most, partial);
-    for (int64_t j = threadIdx.x; j < c.columns; j += THREADS)
-        sum += exp_of(load(c.logits, c.type, at + j) - most);
-    rest = log_of(block_sum<THREADS>(sum, partial));
+    for (int64_t j = threadIdx.x; j < parts.first; j += THREADS) {
+        x = load(c.logits, c.type, at + j);
+        add_to<1>(&r, &x);
+    }
+    for (int64_t v = threadIdx.x; v < parts.eights; v += FLIGHT * THREADS) {
+        struct raw_eight raw[FLIGHT] = {};
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++)
+            if (v + f * THREADS < parts.eights)
+                raw[f] = load_eight(c.logits, c.type, at + parts.first + (v + f * THREADS) * EIGHT);
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++)
+            if (v + f * THREADS < parts.eights)
+                add_to<EIGHT>(&r, widen_eight(raw[f], c.type).at);
+    }
+    for (int64_t j = parts.rest + threadIdx.x; j < c.columns; j += THREADS) {
+        x = load(c.logits, c.type, at + j);
+        add_to<1>(&r, &x);
+    }
+    most = block_max<THREADS>(r.fault ? NAN : r.most, partial);
+    /* a row with NaN or +inf, or of -inf only, has a NaN */
+    rest = log_of(block_sum<THREADS>(r.sum * exp_below(r.most - most), partial)) + (most - most);
     if (threadIdx.x != 0)
         return;
     c.lse[2 * row] = most;
@@ -82,17 +148,43 @@ __global__ void __launch_bounds__(THREADS)
         *c.loss = *c.counted > 0 ? (float)(sum / (double)*c.counted) : 0.0f;
 }
 
+/* most and rest may be NaN, which exp_below() would hide: then the scale is NaN. */
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_grad_kernel(const struct fleet_cuda_cross_entropy c)
 {
     int64_t row = blockIdx.x, at = row * c.columns, target = counts(c, row) ? c.targets[row] : -1;
+    struct row_parts parts = parts_of(c.logits, c.type, at, c.columns);
     float most = c.lse[2 * row], rest = c.lse[2 * row + 1], scale = 0;
 
     if (target >= 0)
         scale = (c.d_loss ? *c.d_loss : 1.0f) / (float)*c.counted;
-    for (int64_t j = threadIdx.x; j < c.columns; j += THREADS) {
-        float p = exp_of(load(c.logits, c.type, at + j) - most - rest);
+    scale += (most - most) + (rest - rest);
+    if (parts_of(c.d_logits, c.d_type, at + parts.first, c.columns).first != 0)
+        parts = {c.columns, 0, c.columns}; /* no eight begins at 16 bytes in both */
+    for (int64_t i = threadIdx.x; i < parts.first + c.columns - parts.rest; i += THREADS) {
+        int64_t j = i < parts.first ? i : i - parts.first + parts.rest;
+        float p = exp_below(load(c.logits, c.type, at + j) - most - rest);
         store(c.d_logits, c.d_type, at + j, (j == target ? p - 1.0f : p) * scale);
+    }
+    for (int64_t v = threadIdx.x; v < parts.eights; v += FLIGHT * THREADS) {
+        struct raw_eight raw[FLIGHT] = {};
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++)
+            if (v + f * THREADS < parts.eights)
+                raw[f] = load_eight(c.logits, c.type, at + parts.first + (v + f * THREADS) * EIGHT);
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            int64_t j = parts.first + (v + f * THREADS) * EIGHT;
+            struct eight x = widen_eight(raw[f], c.type);
+            if (v + f * THREADS >= parts.eights)
+                continue;
+#pragma unroll
+            for (int l = 0; l < EIGHT; l++) {
+                float p = exp_below(x.at[l] - most - rest);
+                x.at[l] = (l == target - j ? p - 1.0f : p) * scale;
+            }
+            store_eight(c.d_logits, c.d_type, at + j, x);
+        }
     }
 }
 

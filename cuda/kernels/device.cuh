@@ -162,23 +162,12 @@ __device__ static __forceinline__ float min_of(float a, float b)
     return a < b ? a : b;
 }
 
-/* The nearest whole number, ties to even; |a| < 2^22. */
-__device__ static __forceinline__ float round_of(float a)
+/* exp(y) of a y from -87.336544 to below 88.72284, else some number. Its bits are those of the
+ * CPU's steps: a multiplication by 2^n that stays normal is an addition to the exponent. */
+__device__ static __forceinline__ float exp_within(float y)
 {
-    return (a + 0x1.8p23f) - 0x1.8p23f;
-}
-
-/* 2^n of a whole n; of a NaN some number. */
-__device__ static __forceinline__ float power2(float n)
-{
-    return __int_as_float((n == n ? (int)n + 127 : 127) << 23);
-}
-
-__device__ static __forceinline__ float exp_of(float x)
-{
-    const float low = -87.336544f, high = 88.72284f;
-    float y = max_of(low, min_of(high, x)), n = round_of(y * 1.44269504f);
-    float r = fmaf(n, -0.693359375f, y), p = 1.0f / 5040, half;
+    float whole = y * 1.44269504f + 0x1.8p23f; /* its lower bits are n, the nearest whole number */
+    float n = whole - 0x1.8p23f, r = fmaf(n, -0.693359375f, y), p = 1.0f / 5040;
 
     r = fmaf(n, 2.12194440e-4f, r);
     p = fmaf(p, r, 1.0f / 720);
@@ -188,10 +177,25 @@ __device__ static __forceinline__ float exp_of(float x)
     p = fmaf(p, r, 0.5f);
     p = fmaf(r * r, p, r);
     p = p + 1.0f;
-    half = round_of(n * 0.5f);
-    p = (p * power2(half)) * power2(n - half);
+    return __uint_as_float(__float_as_uint(p) + (__float_as_uint(whole) << 23));
+}
+
+__device__ static __forceinline__ float exp_of(float x)
+{
+    const float low = -87.336544f, high = 88.72284f;
+    float p = exp_within(max_of(low, min_of(high, x)));
+
     p = x < low ? 0.0f : p;
-    return high < x ? INFINITY : p;
+    p = high <= x ? INFINITY : p; /* at `high` itself the exponent is full */
+    return x == x ? p : x;
+}
+
+/* exp_of(x) of an x that is 0 or less; of a NaN some number. */
+__device__ static __forceinline__ float exp_below(float x)
+{
+    const float low = -87.336544f;
+
+    return x < low ? 0.0f : exp_within(fmaxf(low, x));
 }
 
 /* For positive normal x, inf and NaN. */

@@ -4,12 +4,13 @@
  * Operators whose element i of the output needs element i of the inputs only.
  *
  * Floor: each operand moved once, `count` elements each; 40 FLOP an element at most (GELU's slope).
- * Grid: 256 threads a block, four elements a thread, as one access of 16 or 8 bytes an operand. The
- * last count mod 4 elements go one by one to the first threads of block 0.
+ * Grid: 256 threads a block, four elements a thread, eight where each operand has 16 bits: one
+ * access of 16 or 8 bytes an operand. The last count mod 4 (or 8) elements go one by one to the
+ * first threads of block 0.
  * Determinism: no sums; the bits are those of the CPU back end at levels with fused
  * multiply-add.
  */
-#include "cuda/kernels/device.cuh"
+#include "cuda/kernels/eight.cuh"
 
 #define THREADS 256
 
@@ -107,11 +108,54 @@ __global__ void __launch_bounds__(THREADS) elementwise_kernel(const struct fleet
         store_four(e.out[1], e.out_type[1], i, other);
 }
 
+/* Operands of 16 bits; the period is a multiple of 8. */
+template <typename Operator>
+__global__ void __launch_bounds__(THREADS) eights_kernel(const struct fleet_cuda_elementwise e)
+{
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, i = thread * EIGHT;
+    struct raw_eight raw[3] = {};
+    struct eight in[3], first, other;
+
+    if (thread < e.count % EIGHT)
+        one<Operator>(e, e.count / EIGHT * EIGHT + thread);
+    if (i + EIGHT > e.count)
+        return;
+#pragma unroll
+    for (int o = 0; o < 3; o++)
+        if (e.in[o])
+            raw[o] = load_eight(e.in[o], e.in_type[o], o == 1 && e.period ? i % e.period : i);
+#pragma unroll
+    for (int o = 0; o < 3; o++)
+        in[o] = widen_eight(raw[o], e.in_type[o]);
+#pragma unroll
+    for (int l = 0; l < EIGHT; l++) {
+        struct lanes r = Operator::apply(e, in[0].at[l], in[1].at[l], in[2].at[l]);
+        first.at[l] = r.out[0];
+        other.at[l] = r.out[1];
+    }
+    store_eight(e.out[0], e.out_type[0], i, first);
+    if (e.out[1])
+        store_eight(e.out[1], e.out_type[1], i, other);
+}
+
+static bool are_halves(const struct fleet_cuda_elementwise *e, int inputs, int outputs)
+{
+    bool halves = e->period % EIGHT == 0;
+
+    for (int i = 0; i < inputs; i++)
+        halves = halves && e->in_type[i] != PROGRAM_FP32;
+    for (int i = 0; i < outputs; i++)
+        halves = halves && e->out_type[i] != PROGRAM_FP32;
+    return halves;
+}
+
 template <typename Operator>
 static cudaError_t run(cudaStream_t stream, const struct fleet_cuda_elementwise *e, int inputs,
                        int outputs)
 {
-    auto *kernel = elementwise_kernel<Operator>;
+    bool halves = are_halves(e, inputs, outputs);
+    auto *kernel = halves ? eights_kernel<Operator> : elementwise_kernel<Operator>;
+    int each = halves ? EIGHT : 4;
 
     if (e->count < 0 || e->period < 0)
         return cudaErrorInvalidValue;
@@ -123,8 +167,8 @@ static cudaError_t run(cudaStream_t stream, const struct fleet_cuda_elementwise 
             return cudaErrorInvalidValue;
     if (e->count == 0)
         return cudaSuccess;
-    return CUDA_LAUNCH(kernel, dim3(blocks_for(e->count, 4 * THREADS)), dim3(THREADS), 0, stream,
-                       *e);
+    return CUDA_LAUNCH(kernel, dim3(blocks_for(e->count, (int64_t)each * THREADS)), dim3(THREADS),
+                       0, stream, *e);
 }
 
 /* Operands beyond those of the operator are not looked at. */

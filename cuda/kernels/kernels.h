@@ -162,6 +162,7 @@ cudaError_t fleet_cuda_embedding_grad(cudaStream_t stream,
  * A whole CROSS_ENTROPY is count, rows, loss; its gradient is grad, after count. Rows and grad work
  * on any range of rows: pointers to the range and its number of rows. So a classifier can be made
  * chunk by chunk, without the logits of all rows: product, rows, grad, products, next chunk.
+ * Where a row begins, modulo 16 bytes, is part of the order of its sum.
  */
 struct fleet_cuda_cross_entropy {
     const void *logits;     /* [rows, columns] */

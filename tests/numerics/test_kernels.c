@@ -630,6 +630,135 @@ static void test_kernels__nan_is_not_lost(void **state)
     }
 }
 
+/* ---- rows of many vectors -------------------------------------------------------------------- */
+
+static const enum program_type float_types[] = {PROGRAM_FP32, PROGRAM_BF16, PROGRAM_FP16};
+
+/* `values` as `type`, rounded in place; the caller frees `half`. */
+static const void *as_type(float *values, int64_t count, enum program_type type, uint16_t **half)
+{
+    *half = type == PROGRAM_FP32 ? NULL : narrowed(values, count, type);
+    return *half ? (const void *)*half : values;
+}
+
+/* Layer norm over whole vectors, the last run of rows not full; and its shift's slope in double. */
+static void run_wide_norm(enum program_type type, enum fleet_isa level)
+{
+    static const int64_t shape[2] = {70, 328};
+    float *x = normal("x", 70 * 328), *d = normal("d", 70 * 328), *v = normal("v", 328);
+    uint16_t *half[2];
+    const void *in[2] = {as_type(x, 70 * 328, type, &half[0]),
+                         as_type(d, 70 * 328, type, &half[1])};
+    struct rig y, g;
+
+    rig_init(&y, OP_LAYER_NORM);
+    y.op.attributes.epsilon = 1e-5;
+    rig_in(&y, type, 2, shape, in[0]);
+    rig_in(&y, PROGRAM_FP32, 1, &shape[1], v);
+    rig_in(&y, PROGRAM_FP32, 1, &shape[1], v);
+    rig_out(&y, type, 2, shape);
+    rig_out(&y, PROGRAM_FP32, 1, &shape[0]);
+    rig_out(&y, PROGRAM_FP32, 1, &shape[0]);
+    rig_run(&y, level);
+    rig_init(&g, OP_LAYER_NORM_GRAD);
+    rig_in(&g, type, 2, shape, in[1]);
+    rig_in(&g, type, 2, shape, in[0]);
+    rig_in(&g, PROGRAM_FP32, 1, &shape[1], v);
+    rig_in(&g, PROGRAM_FP32, 1, &shape[0], y.out[1]);
+    rig_in(&g, PROGRAM_FP32, 1, &shape[0], y.out[2]);
+    rig_out(&g, type, 2, shape);
+    rig_out(&g, PROGRAM_FP32, 1, &shape[1]);
+    rig_out(&g, PROGRAM_FP32, 1, &shape[1]);
+    rig_run(&g, level);
+    for (int j = 0; j < 328; j++) {
+        double sum = 0;
+        for (int r = 0; r < 70; r++)
+            sum += (double)d[r * 328 + j];
+        assert_true(fabs((double)((float *)g.out[2])[j] - sum) < 1e-4);
+    }
+    rig_release(&y);
+    rig_release(&g);
+    free(half[0]);
+    free(half[1]);
+    free(x);
+    free(d);
+    free(v);
+}
+
+/* Cross-entropy of rows that begin at each place within 16 bytes; and its loss in double. */
+static void run_wide_cross_entropy(enum program_type type, enum fleet_isa level)
+{
+    static const int64_t shape[2] = {9, 2309}, lse_shape[2] = {9, 2}, one = 1;
+    static const int32_t classes[9] = {0, 2308, 7, 8, 1200, -100, 3, 2304, 2047};
+    static const float d_loss = 3;
+    float *x = normal("logits", 9 * 2309);
+    uint16_t *half;
+    const void *logits = as_type(x, 9 * 2309, type, &half);
+    struct rig y, d;
+    double loss = 0;
+
+    rig_init(&y, OP_CROSS_ENTROPY);
+    y.op.attributes.ignore_index = -100;
+    rig_in(&y, type, 2, shape, logits);
+    rig_in(&y, PROGRAM_INT32, 1, &shape[0], classes);
+    rig_out(&y, PROGRAM_FP32, 1, &one);
+    rig_out(&y, PROGRAM_FP32, 2, lse_shape);
+    rig_run(&y, level);
+    for (int r = 0; r < 9; r++) {
+        double sum = 0;
+        for (int j = 0; j < 2309; j++)
+            sum += exp((double)x[r * 2309 + j]);
+        loss += classes[r] < 0 ? 0 : (log(sum) - (double)x[r * 2309 + classes[r]]) / 8;
+    }
+    assert_true(fabs((double)*(float *)y.out[0] - loss) < 1e-5);
+    rig_init(&d, OP_CROSS_ENTROPY_GRAD);
+    d.op.attributes.ignore_index = -100;
+    rig_in(&d, type, 2, shape, logits);
+    rig_in(&d, PROGRAM_INT32, 1, &shape[0], classes);
+    rig_in(&d, PROGRAM_FP32, 2, lse_shape, y.out[1]);
+    rig_in(&d, PROGRAM_FP32, 1, &one, &d_loss);
+    rig_out(&d, type, 2, shape);
+    rig_run(&d, level);
+    rig_release(&y);
+    rig_release(&d);
+    free(half);
+    free(x);
+}
+
+static void run_wide_sum(enum program_type type, enum fleet_isa level)
+{
+    static const int64_t shape[2] = {4200, 24};
+    float *x = normal("rows", 4200 * 24);
+    uint16_t *half;
+    const void *in = as_type(x, 4200 * 24, type, &half);
+    struct rig sum;
+
+    rig_init(&sum, OP_ADD_GRAD_B);
+    rig_in(&sum, type, 2, shape, in);
+    rig_out(&sum, PROGRAM_FP32, 1, &shape[1]);
+    rig_run(&sum, level);
+    for (int j = 0; j < 24; j++) {
+        double expected = 0;
+        for (int r = 0; r < 4200; r++)
+            expected += (double)x[r * 24 + j];
+        assert_true(fabs((double)((float *)sum.out[0])[j] - expected) < 1e-3);
+    }
+    rig_release(&sum);
+    free(half);
+    free(x);
+}
+
+static void test_kernels__rows_of_many_vectors(void **state)
+{
+    (void)state;
+    EACH_LEVEL(level)
+    for (int t = 0; t < 3; t++) {
+        run_wide_norm(float_types[t], level);
+        run_wide_cross_entropy(float_types[t], level);
+        run_wide_sum(float_types[t], level);
+    }
+}
+
 /* ---- updates --------------------------------------------------------------------------------- */
 
 /* What the recordings lack, by hand from the formulas. */
@@ -678,6 +807,7 @@ int main(void)
         cmocka_unit_test(test_kernels__a_micro_batch_without_targets_counts_nothing),
         cmocka_unit_test(test_kernels__large_logits_keep_the_digits_of_the_gradient),
         cmocka_unit_test(test_kernels__nan_is_not_lost),
+        cmocka_unit_test(test_kernels__rows_of_many_vectors),
         cmocka_unit_test(test_kernels__clip_by_value_and_rescale),
     };
 
