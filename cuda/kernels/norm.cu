@@ -12,7 +12,7 @@
  * each column in fp32.
  * Grid: forward, rows are a warp each, four a block, four elements a lane where columns is a
  * multiple of 4. Backward, a block has 32 rows, four at a time in its registers, eight columns a
- * thread. Where columns is no multiple of 8, or above 4096, rows and columns are kernels of their
+ * thread. Where columns is no multiple of 8, or above 3072, rows and columns are kernels of their
  * own, and d_y and x are read twice. At last a column is a lane, for each of 8 warps.
  * Determinism: forward, a row's sum is 32 lanes (of four elements at a time) and one tree; backward,
  * a tree in each warp, then the warps in order. A column's sum is 32 rows in order, every eighth run
@@ -24,7 +24,7 @@
 #define ROWS     (THREADS / WARP) /* of a block */
 #define CHUNK    32               /* rows of a partial sum over columns */
 #define TOGETHER 4                /* rows that a block of whole_kernel has in its registers */
-#define WIDEST   512              /* its greatest number of threads */
+#define WIDEST   384              /* its greatest number of threads */
 #define SUMMERS  8                /* warps of a block that adds partial sums */
 
 template <int WIDTH>
@@ -235,8 +235,9 @@ __global__ void __launch_bounds__(WIDEST)
     bool mine = column < n.columns;
     struct eight scale = {}, d_scale = {}, d_shift = {};
 
-    for (int l = 0; mine && l < EIGHT; l++)
-        scale.at[l] = n.scale[column + l];
+#pragma unroll
+    for (int l = 0; l < EIGHT; l++)
+        scale.at[l] = mine ? n.scale[column + l] : 0.0f;
     for (int done = 0; done < rows; done += TOGETHER) {
         struct raw_eight x_raw[TOGETHER] = {}, d_raw[TOGETHER] = {};
         float mean[TOGETHER] = {}, rstd[TOGETHER] = {}, sum[TOGETHER], dot[TOGETHER];
@@ -278,7 +279,10 @@ __global__ void __launch_bounds__(WIDEST)
                 store_eight(n.d_x, n.out_type, (first + done + r) * n.columns + column, d);
         }
     }
-    for (int l = 0; mine && (n.d_scale || n.d_shift) && l < EIGHT; l++) {
+    if (!mine || (!n.d_scale && !n.d_shift))
+        return;
+#pragma unroll
+    for (int l = 0; l < EIGHT; l++) {
         n.scratch[blockIdx.x * n.columns + column + l] = d_scale.at[l];
         n.scratch[(chunks + blockIdx.x) * n.columns + column + l] = d_shift.at[l];
     }
