@@ -178,6 +178,8 @@ static void test_training_fields__evaluation_is_the_loss_on_the_held_out_samples
 
 /* ---- health ---------------------------------------------------------------------------------- */
 
+#define CHECKPOINT_STEPS 6
+
 /* Ten batches of one text, two of noise, ten of the text: a batch is 8 samples of 16 bytes. */
 static void write_jump(void)
 {
@@ -199,13 +201,16 @@ static int updates_skipped(const struct job_run *run)
     return skipped;
 }
 
+/* Behind the step of the jump and the checkpoint that it goes back to: a rank that dies while it
+ * writes this one takes it along, and the job goes back to the one before (docs/status.md). */
 static void kill_behind_jump(void *context, struct job_run *run, const cJSON *event)
 {
     int *at = context;
     pid_t pids[8];
 
     (void)event;
-    if (*at && run->step_count >= *at && job_run_trainers(run->pid, pids, 8) > 0) {
+    if (*at && run->step_count >= *at && run->checkpoint_count >= *at / CHECKPOINT_STEPS &&
+        job_run_trainers(run->pid, pids, 8) > 0) {
         (void)kill(pids[0], SIGKILL);
         *at = 0;
     }
@@ -221,8 +226,8 @@ static void compare_health(const char *action, const char *words)
     write_jump();
     fleet_strbuf_appendf(&rest,
                          "steps: 28, health: {lossSpike: %s, window: 8, factor: 5}, "
-                         "checkpoint: {path: checkpoints, everySteps: 6, resume: never}",
-                         action);
+                         "checkpoint: {path: checkpoints, everySteps: %d, resume: never}",
+                         action, CHECKPOINT_STEPS);
     write_job("path: text, shuffle: false", "name: adamw, learningRate: 0.02", rest.text, "");
     run_job("1", NULL, NULL, &one);
     expect_success(&one);
@@ -231,12 +236,16 @@ static void compare_health(const char *action, const char *words)
     assert_true(updates_skipped(&one) <= 2);
     expect_words(&one, "step 21: the loss jumped");
     expect_words(&one, words);
+    /* The kill may come while the survivors receive the checkpoint in the place of their state. */
+    job_run_may_lose_state = strcmp(action, "rollback") == 0;
     run_job("3", kill_behind_jump, &kill_at, &three);
+    job_run_may_lose_state = false;
     expect_success(&three);
+    assert_int_equal(kill_at, 0); /* it was killed */
     for (int i = 0; i < 28; i++)
         if (three.steps[i].loss != one.steps[i].loss)
-            fail_msg("step %d: loss %.9g on 3 workers, expected %.9g", i + 1, three.steps[i].loss,
-                     one.steps[i].loss);
+            fail_msg("step %d: loss %.9g on 3 workers, expected %.9g, after:\n%s", i + 1,
+                     three.steps[i].loss, one.steps[i].loss, three.errors);
     assert_string_equal(three.sha256, one.sha256);
     job_run_release(&one);
     job_run_release(&three);
