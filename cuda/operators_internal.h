@@ -104,6 +104,9 @@ cudaError_t cuda_launch_adaptive_avg_pool2d_grad(const struct launch *l);
 int64_t cuda_blocks_of(int64_t count);
 int64_t cuda_gradient_blocks(const struct program *program, int *out_count);
 cudaError_t cuda_launch_grad_norm(const struct launch *l);
+cudaError_t cuda_launch_join_norms(const struct launch *l);
+cudaError_t cuda_launch_spread_norms(const struct launch *l);
+cudaError_t cuda_launch_total_norm(const struct launch *l);
 cudaError_t cuda_launch_check_finite(const struct launch *l);
 cudaError_t cuda_launch_optimizer(const struct launch *l);
 

@@ -5,6 +5,7 @@
 
 #include "cuda/operators.h"
 #include "cuda/operators_internal.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/program/ops/operand.h"
 
 int64_t cuda_blocks_of(int64_t count)
@@ -50,6 +51,75 @@ cudaError_t cuda_launch_grad_norm(const struct launch *l)
 
     n.block_count = cuda_gradient_blocks(l->call->program, &n.tensor_count);
     return fleet_cuda_grad_norm(l->stream, &n);
+}
+
+/* ---- norms of several ranks ------------------------------------------------------------------ */
+
+/* Trained parameters in the order of their names: what is true of each one. */
+static int32_t *numbers_in_whole(const struct program *program, int *out_count)
+{
+    int *parameters;
+    int32_t *numbers;
+
+    *out_count = program_parameters(program, true, &parameters);
+    numbers = calloc((size_t)*out_count + 1, sizeof(*numbers));
+    fleet_assert(numbers != NULL);
+    for (int i = 0; i < *out_count; i++) {
+        const struct program_var *var = &program->vars[parameters[i]];
+        numbers[i] = var->is_copy ? -1 : var->number;
+    }
+    free(parameters);
+    return numbers;
+}
+
+static bool *divided_parameters(const struct program *program, int *out_count)
+{
+    int *parameters;
+    bool *divided;
+
+    *out_count = program_parameters(program, true, &parameters);
+    divided = calloc((size_t)*out_count + 1, sizeof(*divided));
+    fleet_assert(divided != NULL);
+    for (int i = 0; i < *out_count; i++)
+        divided[i] = program->vars[parameters[i]].slice.parts > 0;
+    free(parameters);
+    return divided;
+}
+
+cudaError_t cuda_launch_spread_norms(const struct launch *l)
+{
+    struct fleet_cuda_spread_norms s = {.own = l->call->in[0],
+                                        .whole = l->call->out[0],
+                                        .whole_count = program_var_elements(out(l, 0))};
+    int32_t *places = numbers_in_whole(l->call->program, &s.count);
+    cudaError_t status;
+
+    s.places = places;
+    status = fleet_cuda_spread_norms(l->stream, &s);
+    free(places);
+    return status;
+}
+
+cudaError_t cuda_launch_total_norm(const struct launch *l)
+{
+    return fleet_cuda_total_norm(l->stream, l->call->in[0], l->call->out[0],
+                                 program_var_elements(out(l, 0)) - 1);
+}
+
+cudaError_t cuda_launch_join_norms(const struct launch *l)
+{
+    bool is_bytes = in_type(l, 0) == PROGRAM_UINT8;
+    struct fleet_cuda_join_norms j = {.all = is_bytes ? NULL : l->call->in[0],
+                                      .squares = is_bytes ? l->call->in[0] : NULL,
+                                      .norms = l->call->out[0]};
+    bool *divided = divided_parameters(l->call->program, &j.count);
+    cudaError_t status;
+
+    j.divided = divided;
+    j.ranks = (int)(program_var_elements(in(l, 0)) / program_var_elements(out(l, 0)));
+    status = fleet_cuda_join_norms(l->stream, &j);
+    free(divided);
+    return status;
 }
 
 cudaError_t cuda_launch_check_finite(const struct launch *l)

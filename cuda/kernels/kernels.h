@@ -371,6 +371,33 @@ struct fleet_cuda_check_finite {
 };
 cudaError_t fleet_cuda_check_finite(cudaStream_t stream, const struct fleet_cuda_check_finite *c);
 
+/* ---- join_norms.cu: norms of the ranks that have parts of a model ---------------------------- */
+
+/* whole[places[i]] = own[i] for i below `count`, and zeros elsewhere. */
+struct fleet_cuda_spread_norms {
+    const float *own; /* [count] */
+    float *whole;     /* [whole_count] */
+    int64_t whole_count;
+    const int32_t *places; /* [count], the host's, different ones; -1: goes nowhere */
+    int count;
+};
+cudaError_t fleet_cuda_spread_norms(cudaStream_t stream, const struct fleet_cuda_spread_norms *s);
+
+/* norms[i] = squares[i], or Σ of all[r, i] over the ranks, of rank 0 alone where a tensor is not
+ * divided; norms[count] = √Σ norms, as they are rounded. */
+struct fleet_cuda_join_norms {
+    const float *all;    /* [ranks, count + 1] */
+    const bool *divided; /* [count], the host's */
+    int ranks;
+    const double *squares; /* [count]; NULL: `all` */
+    float *norms;          /* [count + 1] */
+    int count;
+};
+cudaError_t fleet_cuda_join_norms(cudaStream_t stream, const struct fleet_cuda_join_norms *j);
+
+/* y[i] = x[i], y[count] = √Σ x; y may be x. */
+cudaError_t fleet_cuda_total_norm(cudaStream_t stream, const float *x, float *y, int64_t count);
+
 /* ---- optimizer.cu: one launch for all tensors ------------------------------------------------ */
 
 /* A tensor to update, in device memory. `blocks` as in struct fleet_cuda_gradient, but counted from

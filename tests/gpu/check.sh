@@ -91,7 +91,7 @@ if wanted device && [ $fake = 0 ]; then
 fi
 
 # ---- operators, against the CPU's ----------------------------------------------------------------
-for test in kernels gradients attention; do
+for test in kernels gradients attention parts; do
     if wanted numerics; then
         rm -f "$logs/$test.digests"
         part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \
@@ -101,7 +101,7 @@ done
 
 # ---- the emulator against the device -------------------------------------------------------------
 # Without attention on tensor cores: their sums have other bits on the emulator.
-for test in kernels gradients; do
+for test in kernels gradients parts; do
     if wanted digests && [ -e "$logs/$test.digests" ]; then
         part "$test-digests" 30 tests/gpu/compare.sh "$package/emulator/$test.txt" \
             "$logs/$test.digests"

@@ -19,7 +19,7 @@ rm -rf "$folder"
 mkdir -p "$folder"/{bin,tests,lib,emulator}
 cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libfleet_cuda.so} \
     "$folder/bin/"
-cp build/device/{test_kernels,test_gradients,test_attention} \
+cp build/device/{test_kernels,test_gradients,test_attention,test_parts} \
     build/release/tests/integration/test_cuda \
     build/release/tests/integration/test_comm_{conformance,loss,nccl,renewal} "$folder/tests/"
 cp build/device/bench_gpu "$folder/bin/"
@@ -50,7 +50,7 @@ with open(name, "wb") as file:
     file.write(content.replace(installed, b".".ljust(len(installed), b"\0")))
 PYTHON
 
-for test in kernels gradients; do
+for test in kernels gradients parts; do
     FLEET_RIG_DIGEST=$folder/emulator/$test.txt FLEET_TEST_VARIANT=race \
         build/emulator/race/test_$test >"$folder/emulator/$test.log" 2>&1 ||
         { tail -n 20 "$folder/emulator/$test.log"; exit 1; }

@@ -65,7 +65,8 @@ static bool is_fake(void)
     return strstr(library, "/cuda_fake/") != NULL;
 }
 
-static char *write_job(const struct model *m, const char *training)
+/* `strategy` is that of the job, after "strategy: ". */
+static char *write_divided_job(const struct model *m, const char *training, const char *strategy)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool is_text = strstr(m->model, "gpt") || strstr(m->model, "llama");
@@ -78,9 +79,11 @@ static char *write_job(const struct model *m, const char *training)
                          "metadata: {name: cuda}\n"
                          "spec:\n  worker: {replicas: 1}\n"
                          "  runPolicy: {restart: {maxRestarts: 3}}\n"
+                         "  strategy: %s\n"
                          "  training: {model: %s, optimizer: %s, globalBatchSize: %d, "
                          "microBatchSize: %d, steps: %d, seed: 7, %s",
-                         m->model, m->optimizer, m->batch, m->micro_batch, m->steps, training);
+                         strategy, m->model, m->optimizer, m->batch, m->micro_batch, m->steps,
+                         training);
     if (is_text)
         fleet_strbuf_appendf(&text, "data: {path: %s/tests/golden/torch/jobs/text.txt%s}}\n", here,
                              strstr(training, "evaluation") ? ", validation: 0.1" : "");
@@ -90,6 +93,11 @@ static char *write_job(const struct model *m, const char *training)
     path = fleet_file_join(folder, name);
     assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
     return path;
+}
+
+static char *write_job(const struct model *m, const char *training)
+{
+    return write_divided_job(m, training, "{}");
 }
 
 static void set(const char *name, const char *value)
@@ -276,6 +284,38 @@ static void test_cuda__two_workers_have_one_worker_s_bits_in_bf16(void **state)
     assert_string_equal(two.sha256, one.sha256);
     job_run_release(&one);
     job_run_release(&two);
+}
+
+/* ---- divided models -------------------------------------------------------------------------- */
+
+/* The stages of a pipeline have the weights of one worker, and of two pipelines. */
+static void test_cuda__stages_have_one_worker_s_bits(void **state)
+{
+    static const struct {
+        const char *strategy, *workers;
+    } rows[] = {{"{pipeline: true, hybrid_configs: {pp_degree: 2}}", "2"},
+                {"{pipeline: true, hybrid_configs: {pp_degree: 2}}", "4"},
+                {"{pipeline: true, hybrid_configs: {pp_degree: 2}, "
+                 "pipeline_configs: {schedule_mode: F-then-B}}",
+                 "2"}};
+    struct model model = models[0];
+    FLEET_AUTO_FREE char *path = NULL;
+    struct job_run one, stages;
+
+    (void)state;
+    model.model = "{name: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}";
+    path = write_job(&model, "");
+    run_on("cuda", path, "1", NULL, NULL, &one);
+    expect_success(&one, model.steps);
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_FREE char *divided = write_divided_job(&model, "", rows[i].strategy);
+
+        run_on("cuda", divided, rows[i].workers, NULL, NULL, &stages);
+        expect_success(&stages, model.steps);
+        assert_string_equal(stages.sha256, one.sha256);
+        job_run_release(&stages);
+    }
+    job_run_release(&one);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
@@ -489,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
+        cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
         cmocka_unit_test(test_cuda__gradients_go_by_the_host_without_nccl),
@@ -503,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
+        cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__says_that_a_gpu_is_hidden),
     };

@@ -145,6 +145,12 @@ static inline size_t rig_bytes(const struct rig *rig, int var)
     return program_var_bytes(&rig->program.vars[var]);
 }
 
+/* Bytes may be those of doubles, which begin at multiples of 8. */
+static inline size_t rig_offset(const struct rig *rig, int var, size_t off)
+{
+    return rig->program.vars[var].type == PROGRAM_UINT8 ? 2 * off : off;
+}
+
 /* One run. Results go to new blocks in `out`. Returns the kernel's result. */
 static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t off, void **out,
                                struct fleet_error *err)
@@ -161,7 +167,8 @@ static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t 
     call.scratch = rig_block(cost.scratch_bytes, 0, &own_scratch);
     for (int i = 0; i < rig->op.input_count; i++)
         if (rig->op.inputs[i] != PROGRAM_NONE) {
-            call.in[i] = rig_block(rig_bytes(rig, rig->op.inputs[i]), off, &own_in[i]);
+            call.in[i] = rig_block(rig_bytes(rig, rig->op.inputs[i]),
+                                   rig_offset(rig, rig->op.inputs[i], off), &own_in[i]);
             memcpy((void *)(uintptr_t)call.in[i], rig->in[i], rig_bytes(rig, rig->op.inputs[i]));
         }
     for (int i = 0; i < rig->op.output_count; i++)
