@@ -3,9 +3,10 @@
 #define AGENT_SUPERVISOR_INTERNAL_H
 
 /*
- * The state of a supervisor, shared by the files that make it: supervisor.c (life, time, starting
- * and ending trainers), supervisor_trainer.c (messages and ends of trainers), supervisor_order.c
- * (orders of the hub, signals). Only these files include this.
+ * The state of a supervisor, for the files that implement it: supervisor.c (life cycle, timers,
+ * starting and ending trainers), supervisor_trainer.c (messages and exits of trainers),
+ * supervisor_order.c (orders of the hub, signals). Only these files include this header. Times are
+ * monotonic milliseconds. Numbers in parentheses are invariants at the head of supervisor.c.
  */
 
 #include "agent/supervisor.h"
@@ -22,24 +23,24 @@ enum trainer_state {
 
 struct supervised_trainer {
     enum trainer_state state;
-    bool is_alive;      /* a process exists */
-    bool is_stopping;   /* own trainer: asked to end for a new generation */
-    double start_at_ms; /* DOWN: when to start it; INFINITY = not by time */
-    double heard_ms;    /* built-in, alive: when it last sent a message */
-    bool is_silent;     /* and that was too long ago, but it may be the last to hold the state */
-    double kill_at_ms;  /* alive: SIGKILL then; INFINITY = never */
+    bool is_alive;      /* its process exists */
+    bool is_stopping;   /* own trainer: the agent has asked it to end, for a new generation */
+    double start_at_ms; /* DOWN: when to start it; INFINITY = no timer starts it */
+    double heard_ms;    /* built-in trainer that is alive: time of its last message */
+    bool is_silent;     /* its last message is too old; not killed, as it may hold the only state */
+    double kill_at_ms;  /* alive: when to send SIGKILL; INFINITY = never */
     enum fleet_isa level;
     int64_t step;                /* newest committed step that it reported, -1 = none */
-    struct fleet_part part;      /* what of that state it holds */
-    int failures;                /* in a row, without a step in between */
+    struct fleet_part part;      /* the part of that step's state that it holds */
+    int failures;                /* consecutive failures without a step between them */
     bool is_permanent;           /* it reported that a restart cannot help */
-    char words[LINK_TEXT_SIZE];  /* its last error text, "" = none */
-    char cause[LINK_CAUSE_SIZE]; /* the cause with it, "" = none */
+    char words[LINK_TEXT_SIZE];  /* text of the last error that it reported, "" = none */
+    char cause[LINK_CAUSE_SIZE]; /* cause of that error, "" = none */
     /* Own trainer, since its last start: */
-    struct fleet_generation generation; /* that it was started for */
-    int rank;                           /* in it */
-    bool is_awaited;                    /* the generation trains once this trainer reports */
-    double loss;                        /* that it reported last, NaN = none */
+    struct fleet_generation generation; /* the generation that it was started for */
+    int rank;                           /* its rank in that generation */
+    bool is_awaited;                    /* its first report starts the training of the generation */
+    double loss;                        /* the loss that it reported last, NaN = none */
 };
 
 struct supervisor {
@@ -47,40 +48,43 @@ struct supervisor {
     struct supervisor_host host;
     struct supervised_trainer trainers[MESSAGE_PROCESSES_MAX];
     int ports[MESSAGE_PROCESSES_MAX];
-    struct member *member; /* NULL until there is something to report to the hub */
+    struct member *member; /* the host's; NULL until there is something to report to the hub */
     struct fleet_random_key jitter;
     uint64_t draws;
-    double awake_ms; /* when it last ran; after a gap this process was stopped itself */
+    double awake_ms; /* last call of was_asleep(); a large gap means that the agent was stopped */
     bool is_ending;
-    bool is_signalled;   /* by the system, to end, … */
-    double signalled_ms; /* … when */
-    bool has_place;      /* own trainer: `place` is valid, and its generation not aborted */
+    bool is_signalled;   /* SIGTERM or SIGINT has asked the agent to end */
+    double signalled_ms; /* time of that signal */
+    bool has_place;      /* own trainer: `place` is valid, and its generation is not aborted */
     struct supervisor_place place;
-    int exit_code; /* once is_ending, with … */
-    char reason[MESSAGE_REASON_MAX + 1];
+    int exit_code;                       /* valid if is_ending */
+    char reason[MESSAGE_REASON_MAX + 1]; /* valid if is_ending: why the agent ends */
 };
 
-/* A member's clock is monotonic even if its callers' clocks are not. */
+/* The time to pass to the member. It never decreases, even if the callers' times do. */
 double supervisor_clock(const struct supervisor *s);
-/* Hand over what the member has answered: the last thing a function does with the state (7). */
+/* Give the member's actions to the host. This must be the last use of the state in a function,
+ * because the host may call supervisor_order(), which changes the state (7). */
 void supervisor_apply(struct supervisor *s, struct member_output *out);
-/* The trainer waits for an assign. It is reported once all trainers of the pod are up. */
+/* The trainer waits for an assign. The hub gets a report once all trainers of the pod wait. */
 void supervisor_report_up(struct supervisor *s, int local_rank);
-/* It has ended unasked, or could not be started: reported to the hub before anything else (1). */
+/* The trainer ended although the agent had not asked it to, or could not be started. The hub
+ * gets the report within this call (1). */
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
 
-/* Own trainer: it was started; the hub hears how far that makes it. */
+/* Own trainer: it was started. Report its phases to the hub. */
 void supervisor_report_started(struct supervisor *s, int local_rank);
 
-/* Start it now; one that cannot be started has failed. */
+/* Start the trainer now. If that fails, the trainer counts as failed. */
 void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_ms);
 
-/* End all trainers, by a message (`how`) where they have a link, else by a signal; once they are
- * gone the agent exits with `exit_code`. The first call decides. */
+/* End all trainers: by the message `how` if the trainer has a link, else by a signal. When all have
+ * ended, the agent exits with `exit_code`. The first call decides code and reason. */
 void supervisor_begin_ending(struct supervisor *s, enum link_kind how, int exit_code,
                              const char *reason, double now_ms);
-/* Once the last trainer has ended: until then it may have a checkpoint to report. */
+/* Say goodbye to the hub if the last trainer has ended. Before that, a trainer may still have a
+ * checkpoint to report. */
 void supervisor_say_goodbye(struct supervisor *s);
 
 #endif

@@ -16,10 +16,11 @@ struct untar_result {
 };
 
 /*
- * Each file is replaced atomically when it is complete (fleet_file_draft_open()). Names with a
- * slash, other types of entries, wrong checksums and a stream that ends before the archive's end
- * are -EBADMSG; the files that were complete by then stay. -EINTR when a signal came; -errno with
- * the path.
+ * Read the archive from `fd` and write its files into the existing `folder`. A complete file
+ * replaces an older one atomically (fleet_file_draft_open()). *out is set on success only.
+ * -EBADMSG: a name has a slash, an entry is not a regular file, a checksum is wrong, or the stream
+ * ends too early. -EINTR: a signal interrupted a read. Else -errno; the error names the path. After
+ * an error the files that were complete stay.
  */
 int untar(int fd, const char *folder, struct untar_result *out, struct fleet_error *err);
 

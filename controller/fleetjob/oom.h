@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_OOM_H
 
 /*
- * Workers that were killed for lack of memory, and their limits. If the kernel kills one trainer,
- * the agent reports it. If it kills the whole container, and so the agent, the hub only loses a
- * member; the reason is in the pod's status.
+ * Finds workers that the kernel killed for lack of memory, and their memory limits. If the kernel
+ * kills one trainer, the agent reports the cause OOMKilled. If it kills the whole container, the
+ * agent is gone as well: the hub reports MemberLost, and only the pod's status has the reason.
  */
 
 #include <stdbool.h>
@@ -13,12 +13,15 @@
 
 #include "controller/fleetjob/pass.h"
 
-/* Was this member lost for lack of memory? `cause` is what the hub says. The status of its pod of
- * `attempt` decides; -1: of its newest pod that ended between the two times. */
+/* True if `member` was lost for lack of memory. `cause` is the hub's: OOMKilled is true, and for
+ * MemberLost the status of the member's failed pod of this `attempt` decides (-1: its newest one).
+ * The pod must have ended between the two times, ± 1 s. Times are milliseconds since 1970; `member`
+ * -1 is false unless the hub says OOMKilled. */
 bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
                   int64_t since_wall_ms, int64_t until_wall_ms);
 
-/* "worker 1 has a memory limit of 512Mi (536870912 bytes)", appended; or that it has none. */
+/* Append "worker 1 has a memory limit of 512Mi (536870912 bytes)", or "… no memory limit: …". With
+ * `member` -1 the sentence begins with "it has". */
 void oom_describe(const struct pass *pass, int member, struct fleet_strbuf *out);
 
 #endif

@@ -3,38 +3,40 @@
 #define CONTROLLER_FLEETJOB_POD_CAUSE_H
 
 /*
- * One word for why a pod does not start, from the reports of scheduler, kubelet and API server: the
- * REASON of `kubectl get`, the reason of the condition Blocked and of its Event. The words are
- * listed in docs/failures.md.
+ * One word for why a pod does not start, derived from what the scheduler, the kubelet or the API
+ * server reports. The word is the REASON of `kubectl get` and the reason of the condition Blocked
+ * and of its Event. docs/failures.md lists the words.
  *
- * Where Kubernetes has a word that says enough, that word stays. A word that is returned is
- * constant, or `reason`.
+ * If Kubernetes' own word is clear, it is returned unchanged. A returned word is a static string or
+ * the argument `reason`; the caller frees neither.
  */
 
 #include <stdbool.h>
 
 #include "libfleet/kube/api_error.h"
 
-/* The condition PodScheduled is False: Unschedulable, SchedulingGated, MissingVolumeClaim,
- * VolumeNotBound. */
+/* For a pod whose condition PodScheduled is False, with that condition's reason and message:
+ * Unschedulable, SchedulingGated, MissingVolumeClaim, VolumeNotBound. */
 const char *pod_cause_of_scheduler(const char *reason, const char *message);
 
-/* Does the scheduler's message count the nodes? Otherwise it may only say that the whole gang was
- * refused because of one pod. */
+/* True if the scheduler's message counts nodes ("0/5 nodes are available: …"). A message without
+ * counts may only say that a gang scheduler refused the gang because of another pod. */
 bool pod_cause_counts_nodes(const char *message);
 
-/* A container waits: ImagePullBackOff (ErrImagePull, too: the two alternate), MissingConfigMap,
- * MissingSecret …; "" if it only starts. */
+/* For a waiting container, with the reason and message of its state: ImagePullBackOff (also for
+ * ErrImagePull, because the kubelet alternates between the two), MissingConfigMap, MissingSecret …;
+ * "" if the container is starting normally. */
 const char *pod_cause_of_container(const char *reason, const char *message);
 
-/* The newest Event of a pod that has a node: VolumeNotMounted, VolumeNotAttached, MissingConfigMap
- * …; "" if the event does not explain why the pod has not started. */
+/* For the newest Event of a pod that has a node: VolumeNotMounted, VolumeNotAttached,
+ * MissingConfigMap …; "" if the event does not explain why the pod has not started. */
 const char *pod_cause_of_event(bool is_warning, const char *reason, const char *message);
 
-/* The API server refused to make a pod: QuotaExceeded, or CreateRefused. */
+/* For a pod that the API server refused to create: QuotaExceeded or CreateRefused. */
 const char *pod_cause_of_refusal(enum kube_error kind);
 
-/* Must a user act? False for "" and for a pod that only needs time. */
+/* True if `cause` keeps the pod from starting. False for "" and PullingImage, which only take
+ * time. */
 bool pod_cause_blocks(const char *cause);
 
 #endif

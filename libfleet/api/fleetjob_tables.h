@@ -3,8 +3,9 @@
 #define LIBFLEET_API_FLEETJOB_TABLES_H
 
 /*
- * Tables that only the files of this folder need: metadata for the decoder, spec.runPolicy for the
- * table of spec, status.restarts for the table of status. The others are in fleetjob.h.
+ * Field tables (base/field.h) that only this folder uses: metadata, which the decoder reads;
+ * spec.runPolicy, a part of the table of spec; status.restarts, a part of the table of status.
+ * fleetjob.h declares the other tables.
  */
 
 #include "libfleet/base/field.h"

@@ -3,8 +3,8 @@
 #define LIBFLEET_API_WORKER_RESOURCES_H
 
 /*
- * Are spec.worker.resources, or those of the template's first container, what a pod can have? The
- * API server would say so only once the pods are made.
+ * Checks spec.worker.resources, or the resources of the template's first container, when the job is
+ * validated. Without this check the API server would refuse the pods later.
  */
 
 #include <stdbool.h>
@@ -13,12 +13,12 @@ struct fleet_errors;
 struct fleetjob;
 
 /*
- * Append an error for each value of limits and requests that is no quantity, for each request above
- * its limit and, in spec.worker.resources, for each unknown field.
+ * Append an error for each value of limits and requests that is not a Kubernetes quantity, and for
+ * each request above its limit. In spec.worker.resources each unknown field is an error, too.
  */
 void worker_resources_check(const struct fleetjob *job, struct fleet_errors *errors);
 
-/* Is it the name of a GPU's resource, as "nvidia.com/gpu" is? */
+/* True if the resource name ends in "/gpu", as "nvidia.com/gpu" does. */
 bool worker_resources_is_gpu(const char *resource);
 
 #endif

@@ -30,7 +30,7 @@ void fleet_strbuf_release(struct fleet_strbuf *sb);
 /* Empty it, keep the memory. */
 void fleet_strbuf_clear(struct fleet_strbuf *sb);
 
-/* Have room for `size` more bytes: appending them allocates nothing. */
+/* Allocate room for `size` more bytes, so that appending them allocates nothing. */
 void fleet_strbuf_reserve(struct fleet_strbuf *sb, size_t size);
 
 /* Append a string, bytes (which may hold NUL), one character, or printf's output. What is appended
@@ -45,16 +45,16 @@ void fleet_strbuf_appendv(struct fleet_strbuf *sb, const char *format, va_list a
 /* Append an integer in decimal digits. */
 void fleet_strbuf_append_int(struct fleet_strbuf *sb, int64_t value);
 
-/* Append a number of bytes for people: "3.2 MB", by powers of 1000. */
+/* Append a number of bytes as readable text, in powers of 1000: "3.2 MB". */
 void fleet_strbuf_append_size(struct fleet_strbuf *sb, double bytes);
 
-/* Drop the first `size` bytes (at most `length`). */
+/* Drop the first `size` bytes; all of them if `size` is greater than `length`. */
 void fleet_strbuf_consume(struct fleet_strbuf *sb, size_t size);
 
 /* The text as a heap string that the caller frees (never NULL); the buffer is empty afterwards. */
 char *fleet_strbuf_take(struct fleet_strbuf *sb);
 
-/* The text, "" while empty. Borrowed until the next append. */
+/* The text, "" while empty. Borrowed until the next call that changes the buffer. */
 const char *fleet_strbuf_text(const struct fleet_strbuf *sb);
 
 #define FLEET_AUTO_STRBUF __attribute__((cleanup(fleet_strbuf_release)))

@@ -9,8 +9,8 @@
  *     vocab.json, merges.txt the tokenizer, in the format of GPT-2
  *     tokenizer_config.json  which class of tokenizer reads them
  *
- * Everything that transformers would fill with a default of its own (special tokens, epsilon, base
- * of the rotary positions) is written out, because its defaults are those of other models. Pure.
+ * transformers has defaults for special tokens, epsilon and the base of the rotary positions. These
+ * belong to other models, so the files state each of these values. Pure.
  */
 
 #include <stdbool.h>
@@ -30,24 +30,23 @@ struct training_model;
 #define HUGGINGFACE_END_OF_TEXT      "<|endoftext|>" /* GPT-2's only special token */
 #define HUGGINGFACE_CONFIG_SIZE_MAX  (1u << 20)
 
-/* config.json, owned by the caller; NULL for models that transformers does not have under the
- * names of our tensors (resnet, mlp). `end_of_text` is the id of that token, -1 if the tokenizer
- * has none. */
+/* config.json; the caller deletes it. NULL for resnet and mlp, which transformers cannot load from
+ * our tensors. `end_of_text` is the id of HUGGINGFACE_END_OF_TEXT, -1 if the tokenizer lacks it. */
 cJSON *huggingface_config(const struct training_model *model, int64_t end_of_text);
 
 /*
- * Back from config.json, as far as our models go. -EINVAL names the key, its value and what is
- * supported: another architecture, grouped key-value heads, scaled rotary positions, … . *out is to
- * not be released: it holds no pointers.
+ * Read a config.json. -EINVAL: a model that we cannot run (another architecture, grouped key-value
+ * heads, scaled rotary positions, …); the error names the key, its value and the supported values.
+ * *out holds no pointers, so it needs no release.
  */
 int huggingface_config_decode(const cJSON *config, struct training_model *out,
                               struct fleet_error *err);
 
-/* tokenizer_config.json for a model of `context` tokens; owned by the caller. */
+/* tokenizer_config.json for a model with a context of `context` tokens; the caller deletes it. */
 cJSON *huggingface_tokenizer_config(int64_t context, bool has_end_of_text);
 
-/* vocab.json of `tokenizer: bytes`: token i is the byte i. Its merges.txt is
- * HUGGINGFACE_NO_MERGES. */
+/* Append the vocab.json of `tokenizer: bytes`, in which token i is byte i. The text of its
+ * merges.txt is HUGGINGFACE_NO_MERGES. */
 void huggingface_byte_vocabulary(struct fleet_strbuf *out);
 #define HUGGINGFACE_NO_MERGES "#version: 0.2\n"
 

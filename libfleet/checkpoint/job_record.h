@@ -3,12 +3,13 @@
 #define LIBFLEET_CHECKPOINT_JOB_RECORD_H
 
 /*
- * The job that trained some weights, read back from what a checkpoint says of it
- * (agent/runtime/origin.h writes it into manifest.json as `job`), or from what an export keeps of
- * that in its metadata.
+ * The record of the job that trained some weights. A checkpoint has it in manifest.json as `job`
+ * (agent/runtime/origin.h writes it). An export has a part of it in the metadata of its safetensors
+ * file.
  *
- * The record has the blocks of the spec without paths and without how long to train. Decoding fills
- * these with neutral values, so that a plan can be built from it.
+ * The record has the blocks of the spec, but no paths. It may lack the number of steps and the
+ * optimizer. Decoding fills in neutral values for them, so that a plan can be built from the
+ * record.
  */
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ struct fleet_error;
 #define JOB_RECORD_METADATA "fleetjob.job" /* key in the metadata of an exported safetensors file */
 #define JOB_RECORD_SIZE_MAX (1u << 20)     /* bytes of JSON */
 
-/* A file of the tokenizer, where it was when the job ran. */
+/* A file of the tokenizer; `path` is where the job read it. */
 struct job_record_file {
     char *path;                         /* NULL = not recorded */
     char sha256[FLEET_SHA256_HEX_SIZE]; /* "" = not recorded */
@@ -43,29 +44,30 @@ struct job_record_text {
     cJSON *training, *strategy, *options;    /* NULL = not recorded */
     enum strategy_policy policy;
     int64_t evaluation_batches; /* evaluation.batches; -1: the job had no evaluation */
-    bool has_tokenizer;         /* bpe */
+    bool has_tokenizer;         /* the job used `tokenizer: bpe`; `tokenizer` has its files */
     struct job_record_tokenizer tokenizer;
 };
 
 extern const struct fleet_object job_record_text_type;
 
 struct job_record {
-    struct training_config training; /* data.path is "-", steps is large */
+    struct training_config training; /* data.path is "-"; steps is 10^9 if not recorded */
     struct strategy_spec strategy;
-    struct job_record_file vocabulary, merges; /* tokenizer bpe */
+    struct job_record_file vocabulary, merges; /* of `tokenizer: bpe` */
     int64_t evaluation_batches;                /* as above */
     char data_sha256[FLEET_SHA256_HEX_SIZE];   /* as above */
 };
 
-/* -ENOENT: `job` is NULL or does not hold the training block (an old checkpoint). -EINVAL with
- * what is wrong. On success release *out. */
+/* -ENOENT: `job` is NULL or lacks the training block (an old checkpoint). -EINVAL: the record is
+ * malformed; the error has the reason. On success release *out. */
 int job_record_decode(const cJSON *job, struct job_record *out, struct fleet_error *err);
-void job_record_release(struct job_record *record); /* fine on a zeroed one */
+void job_record_release(struct job_record *record); /* may be zeroed */
 
 /*
- * The part of `job` that an export keeps: the fields on which the forward program and its data
- * depend. So jobs that reach the same weights in different ways export the same file. Heap text;
- * NULL if `job` holds no training block.
+ * The part of `job` that an export keeps: the fields that determine the forward program and its
+ * data. So two jobs with the same weights export the same file, even if they ran on different
+ * numbers of workers. JSON as a heap string, which the caller frees; NULL if `job` lacks the
+ * training block.
  */
 char *job_record_metadata(const cJSON *job);
 

@@ -3,7 +3,7 @@
 #define LIBFLEET_RENDEZVOUS_MESSAGE_H
 
 /*
- * The messages of agent and hub: each is one JSON object, {"type": "hello", …}.
+ * The messages between agent and hub. Each is one JSON object: {"type": "hello", …}.
  *
  *   agent → hub   hello ready progress evaluation failed peer_lost checkpoint_done
  *                 checkpoint_failed finished left
@@ -13,15 +13,15 @@
  * Invariants a caller may rely on:
  *  (1) A decoded message is within all limits here and in messages.def; every string is
  *      non-NULL, valid UTF-8 without NUL; every list has its stated length.
- *  (2) Unknown fields are ignored (a newer peer may send them), an unknown type is refused.
+ *  (2) Unknown fields are ignored, because a newer peer may send them. An unknown type is an error.
  *  (3) encode then decode gives the same message.
  *
  * Ownership: all pointers inside a message are borrowed. One built by hand points to the caller's
  * storage and needs no release; one from message_decode() points into its own storage, which
  * message_release() frees.
  *
- * Messages have no clock readings, since clocks of two machines differ: a message about an event
- * says how long ago it happened (`age_ms`).
+ * Messages have no timestamps, because the clocks of two machines differ. A message about an event
+ * has its age in milliseconds (`age_ms`) instead.
  */
 
 #include <stdbool.h>
@@ -78,9 +78,9 @@ enum message_type {
 
 /* What a member's trainer processes are doing. */
 enum message_state {
-    MESSAGE_STATE_STARTING, /* at least one process is not up: "not ready" */
-    MESSAGE_STATE_WAITING,  /* all are up, in no generation: ready for an assign */
-    MESSAGE_STATE_RUNNING,  /* all are up, in `generation` */
+    MESSAGE_STATE_STARTING, /* at least one process is not up */
+    MESSAGE_STATE_WAITING,  /* all are up and in no generation; they wait for an assign */
+    MESSAGE_STATE_RUNNING,  /* all are up and in `generation` */
 };
 
 /* The structs: message_status, and one for each object of messages.def. That file has the meaning
@@ -121,8 +121,8 @@ enum message_state {
 
 struct message {
     enum message_type type;
-    /* Counts the messages of one agent, so that a repeated or overtaken one is recognized; 0 from a
-     * hub, whose messages are safe to repeat. */
+    /* Number of the message among those of one agent, from 1. The hub drops a message whose number
+     * is not greater than the last one. 0 in a hub's messages: they are idempotent. */
     int64_t sequence;
     union {
         struct message_hello hello;
@@ -146,36 +146,38 @@ struct message {
         struct message_get get;
         struct message_value value;
     };
-    bool is_owned; /* its texts and lists are freed by message_release() */
+    bool is_owned; /* message_release() frees the texts and lists */
 };
 
 /*
- * An encoded message that may wait in many queues: made once, counted. `uses` starts at 1.
+ * An encoded message with a reference count. Many connections may queue the same text.
  */
 struct message_text {
-    size_t uses;
-    size_t size;
-    size_t queues, job_queues; /* of peers, that hold it: hub_held.c counts with these */
+    size_t uses;               /* references; 1 after message_encode() */
+    size_t size;               /* bytes */
+    size_t queues, job_queues; /* connections' queues that hold it; those that count for a job */
     char text[];               /* [size], and a NUL */
 };
 
-/* The encoded message, one use held by the caller. Texts longer than their limit are cut at a UTF-8
- * boundary (log lines: at the front); a list longer than its limit is a bug and aborts. */
+/* Encode a message. The caller holds one reference. A text longer than its limit is cut at the end,
+ * at a UTF-8 boundary; log lines lose their beginning. A list longer than its limit is a bug and
+ * aborts. */
 struct message_text *message_encode(const struct message *message);
 
-/* Take one more use of the same text; give one back (NULL is fine), the last frees it. Not for
- * several threads. */
+/* Take one more reference; drop one (NULL does nothing). The last drop frees the text. The count is
+ * not atomic: one thread only. */
 struct message_text *message_text_use(struct message_text *text);
 void message_text_release(struct message_text *text);
 
 /*
- * -EINVAL: not JSON, a field missing, of another type or outside its limits (named), an unknown
- * type; -EFBIG: longer than MESSAGE_SIZE_MAX.
+ * -EINVAL: not JSON, an unknown message type, or a field that is missing, has the wrong JSON type
+ * or is out of range; the error names the field. -EFBIG: longer than MESSAGE_SIZE_MAX bytes. On
+ * success release *out_message.
  */
 int message_decode(const char *text, size_t size, struct message *out_message,
                    struct fleet_error *err);
 
-/* A copy with storage of its own, e.g. to keep an assign. */
+/* A deep copy, for example to keep an assign. Release *out_copy. */
 void message_copy(const struct message *message, struct message *out_copy);
 
 /* Frees what message_decode() or message_copy() allocated. */
@@ -184,7 +186,7 @@ void message_release(struct message *message);
 /* "hello", "assign", … */
 const char *message_type_name(enum message_type type);
 
-/* First rank of member `place` of an assignment: the sum of the processes before it. */
+/* First rank of members[place] of an assignment: the number of processes of the members before. */
 int message_first_rank(const struct message_assign *assign, int place);
 
 #endif

@@ -4,8 +4,8 @@
 
 /*
  * The two dialects of a strategy: Paddle 2.0, and Paddle 2.1 with all later versions. Version 2.1
- * renamed three fields, renumbered some and added others. A reader of one dialect reports a text in
- * the other as an error.
+ * renamed three fields, renumbered some and added others. A reader of one dialect reports
+ * names of the other dialect as errors.
  */
 
 #include "libfleet/strategy/strategy.h"
@@ -19,7 +19,7 @@ enum strategy_dialect {
 };
 
 /*
- * Convert *s to one dialect, with the same meaning. Each reported path starts with `path`.
+ * Convert *s in place to the dialect `to`. Its meaning stays. Reported paths start with `path`.
  *
  * To 2.1: the new names are used. hybrid_dp also becomes dp_degree = world / group size, which
  * needs `world_size`. If that is 0 (unknown), dp_degree is left out, with a warning.
@@ -27,7 +27,8 @@ enum strategy_dialect {
  * left out with a warning if it has its default value. With any other value it is an error, because
  * 2.0 cannot express it.
  *
- * `warnings` may be NULL. Returns 0 or -EINVAL; then *s is partly converted.
+ * `warnings` may be NULL. Returns 0, or -EINVAL if an error was added; *s is then partly
+ * converted.
  */
 int dialect_convert(struct strategy *s, enum strategy_dialect to, int world_size, const char *path,
                     struct fleet_errors *warnings, struct fleet_errors *errors);

@@ -3,50 +3,51 @@
 #define LIBFLEET_STRATEGY_PIPELINE_MESSAGES_H
 
 /*
- * What a stage of a pipeline does, one action after the other: it runs a pass, or it exchanges
- * messages with its neighbours. All messages of one action are posted together, and the action ends
- * when all of them have arrived.
+ * The actions of a pipeline stage, in their order. An action either runs a pass or exchanges
+ * messages with the stage's neighbours. The messages of one action are posted together. The action
+ * ends when all of them are complete.
  *
- * One chunk: a stage receives what a pass reads right before the pass, and sends what it has made
- * right behind it. Where a forward pass meets a backward pass, sending and receiving are one
- * action: two neighbours that both send first would wait for each other. Between two passes of one
- * kind it sends first, then it receives.
+ * One chunk: the stage receives the inputs of a pass right before the pass, and sends the results
+ * right after it. If a forward pass and a backward pass follow each other, in either order, one
+ * action sends and receives: two neighbours that both send first would wait for each other. If two
+ * passes of the same kind follow each other, the stage first sends, then receives.
  *
- * Several chunks: the stages are a ring, which these rules would block. After the passes that fill
- * the pipeline, one forward and one backward pass run behind each other, and one action sends both
- * results and receives what the next two passes read (Narayanan and others, 2104.04473).
+ * Several chunks: the stages form a ring, in which these rules would deadlock. After the warm-up
+ * passes the stage runs one forward and one backward pass in turn. After each such pair one action
+ * sends both results and receives the inputs of the next pair (Narayanan and others, 2104.04473).
  *
- * A test runs the actions of all stages with messages that wait for their receiver, for every shape
- * up to eight stages.
+ * A test runs the actions of all stages, for every shape up to eight stages. Its sends block until
+ * the receiver takes the message.
  */
 
 #include "libfleet/strategy/pipeline_schedule.h"
 
-/* A send is named by the pass that has made it, a receive by the pass that will read it. */
 struct pipeline_message {
     bool is_receive;
-    struct pipeline_step step;
+    struct pipeline_step step; /* the pass that made the data; receive: that will read the data */
 };
 
 #define PIPELINE_MESSAGES_MAX 4
 
 struct pipeline_action {
-    int message_count; /* 0: a pass runs */
+    int message_count; /* 0: the action runs the pass `step` */
     struct pipeline_message messages[PIPELINE_MESSAGES_MAX];
-    struct pipeline_step step;
+    struct pipeline_step step; /* only if message_count is 0 */
 };
 
-/* Those of `stage`: a heap list in *out, which the caller frees. Returns its length. */
+/* The actions of `stage`, in order: a heap array in *out, which the caller frees. Returns its
+ * length. Out of memory aborts, here and in pipeline_copies(). */
 size_t pipeline_actions(const struct pipeline_shape *shape, int stage,
                         struct pipeline_action **out);
 
 /*
- * The copy of the memory for activations that each micro-batch uses, from its first action to its
- * last one: copies[0 … M), the lowest number that is free. Returns the number of copies.
+ * Each micro-batch in flight needs its own copy of the activation memory. copies[m], for m in
+ * [0, M), gets the number of the copy that micro-batch m uses from its first action to its last:
+ * the lowest number that is free. Returns the number of copies.
  */
 int pipeline_copies(const struct pipeline_shape *shape, int stage, int *copies);
 
-/* The virtual stage that a message comes from or goes to. */
+/* The virtual stage, chunk · P + stage, that sends the message to `stage` or receives it. */
 int pipeline_neighbour(const struct pipeline_shape *shape, int stage,
                        const struct pipeline_message *message);
 

@@ -3,15 +3,17 @@
 #define AGENT_RUNTIME_COMM_TCP_HELLO_H
 
 /*
- * What two ranks say to each other on a new data connection (tcp_connect.c draws the order):
+ * The handshake of two ranks on a new data connection (tcp_connect.c draws its order). A rank dials
+ * every lower rank:
  *
- *     hello   = magic, version, from, to, world, channel, channels, encrypts, nonce;
- *               little-endian 32-bit numbers
- *     proof X = HMAC-SHA256(key, X, hello, nonce of the acceptor)
+ *     hello    = magic, version, from, to, world, channel, channels, encrypts: little-endian 32-bit
+ *                numbers; then the dialler's nonce of TCP_NONCE_SIZE bytes
+ *     proof(X) = HMAC-SHA256(key, X, hello, the acceptor's nonce); X is one byte: 'A' in the proof
+ *                of the acceptor, 'D' in the proof of the dialler
  *
- * With `encrypts` the same function with an X of its own gives the key of each direction. Both
- * proofs cover both nonces and all numbers, so nothing recorded can be played back, and a process
- * of another generation, whose key differs, is a stranger.
+ * If `encrypts` is 1, proof('a') and proof('d') are the encryption keys of the two directions. Both
+ * proofs cover both nonces and all numbers, so a recorded handshake cannot be replayed. `key` is
+ * different in each generation, so a process of another generation fails the proof.
  */
 
 #include <stdbool.h>
@@ -23,21 +25,23 @@
 #define TCP_NONCE_SIZE 16
 #define TCP_HELLO_SIZE (8 * 4 + TCP_NONCE_SIZE)
 
-/* Write a hello to rank `to` with a new nonce. */
+/* Write a hello from options->rank to rank `to`, with a new random nonce. */
 void tcp_hello_write(uint8_t hello[TCP_HELLO_SIZE], const struct comm_tcp_options *options, int to,
                      int channel);
 
-/* The rank that says hello to us in this world, and the channel, or -1. */
+/* Read a hello to options->rank. Returns the dialler's rank, and its channel in *out_channel. -1:
+ * the hello is malformed, is for another rank, does not agree with `options`, or does not come from
+ * a higher rank. */
 int tcp_hello_read(const uint8_t hello[TCP_HELLO_SIZE], const struct comm_tcp_options *options,
                    int *out_channel);
 
-/* The proof of `side`: 'A' = the acceptor, 'D' = the dialler. With 'a' and 'd' it is the key of the
- * bytes that the side sends. `nonce` is the acceptor's. */
+/* proof(side). 'A': the acceptor's proof, 'D': the dialler's; 'a' and 'd': the key of the bytes
+ * that this side sends. `nonce` is the acceptor's. */
 void tcp_hello_prove(const uint8_t key[COMM_KEY_SIZE], const uint8_t hello[TCP_HELLO_SIZE],
                      const uint8_t nonce[TCP_NONCE_SIZE], char side,
                      uint8_t out[FLEET_SHA256_SIZE]);
 
-/* True if `proof` is that of `side`; takes the same time for each proof. */
+/* True if `proof` is proof(side). Compares in constant time. */
 bool tcp_hello_check(const uint8_t key[COMM_KEY_SIZE], const uint8_t hello[TCP_HELLO_SIZE],
                      const uint8_t nonce[TCP_NONCE_SIZE], char side,
                      const uint8_t proof[FLEET_SHA256_SIZE]);

@@ -6,8 +6,9 @@ struct fleet_error;
 struct pass_context;
 struct program;
 
-/* Take out operators of the micro-batch section that are not needed: all they write are activations
- * that no later operator reads. Paddle's recorded programs keep such operators. Never fails. */
+/* Remove operators of the micro-batch section whose only results are activations that no remaining
+ * operator reads. RECEIVE stays, because another rank sends. Paddle's recorded programs keep such
+ * operators. `context` and `err` are not used; always returns 0. */
 int dead_code_apply(struct program *program, const struct pass_context *context,
                     struct fleet_error *err);
 

@@ -4,7 +4,7 @@
 
 /*
  * Declarations that the kernels of the CPU back end share: threads, buffers for packed matrices,
- * and one table of kernels per level.
+ * and one table of kernels per instruction-set level (`enum fleet_isa`).
  *
  * A kernel cuts its work by shape into tasks and gives them to cpu_parallel(). Only one kernel of a
  * back end runs at a time, so it may use all buffers. backend_vtable's add, narrow and widen use
@@ -25,9 +25,9 @@
 
 struct cpu_backend;
 
-/* Kernels compiled for one level. */
+/* The kernels of one instruction-set level. backend.h describes add, narrow and widen. */
 struct cpu_kernels {
-    kernel_fn of[OP_KIND_COUNT]; /* NULL: none */
+    kernel_fn of[OP_KIND_COUNT]; /* by kind of operator; NULL: no kernel */
     void (*add)(float *accumulator, const float *addend, int64_t count);
     void (*narrow)(uint16_t *halves, const float *from, float scale, int64_t count);
     void (*widen)(float *to, const uint16_t *halves, float scale, int64_t count);
@@ -43,13 +43,13 @@ struct cpu_backend {
     enum fleet_isa level;
     const struct cpu_kernels *kernels;
     struct thread_pool *pool;
-    int threads;               /* of it */
+    int threads;               /* of `pool` */
     void *packed_a, *packed_b; /* CPU_PACKED_…_BYTES, 64-byte aligned */
     char *thread_buffers;      /* CPU_THREAD_BYTES for each thread */
     int clearing_threads;      /* threads that clear new memory; 0 = the caller does */
 };
 
-/* The back end of a kernel call is always this one. */
+/* A cast: kernels in this folder are called with a struct cpu_backend only. */
 static inline struct cpu_backend *cpu_backend(struct backend *backend)
 {
     return (struct cpu_backend *)backend;
@@ -62,7 +62,8 @@ static inline void cpu_parallel(struct cpu_backend *cpu, int64_t count, thread_p
     thread_pool_run(cpu->pool, count, task, context);
 }
 
-/* The working memory of the thread that runs a task. */
+/* The working memory of the thread that runs a task: CPU_THREAD_BYTES. `thread` is the number that
+ * the task was called with. */
 static inline void *cpu_thread_buffer(const struct cpu_backend *cpu, int thread)
 {
     return cpu->thread_buffers + (size_t)thread * CPU_THREAD_BYTES;

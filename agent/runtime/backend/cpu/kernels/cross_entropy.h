@@ -3,9 +3,10 @@
 #define AGENT_RUNTIME_BACKEND_CPU_KERNELS_CROSS_ENTROPY_H
 
 /*
- * Mean of log Σ exp(logits - max) - (logits[target] - max) over the rows whose target counts. The
- * gradient is (exp(logits - max - log Σ) - [target]) · d_loss / rows, and may lie over the logits.
- * If no row counts, loss and gradient are 0.
+ * The loss is the mean of log Σ - (logits[target] - max) over the rows that count, with Σ = Σ_j
+ * exp(logits[j] - max). A row counts unless its target is `ignored`. The gradient of logit j is
+ * (exp(logits[j] - max - log Σ) - [j = target]) · d_loss / rows that count. It may overwrite the
+ * logits. If no row counts, loss and gradient are 0.
  */
 
 #include <inttypes.h>
@@ -21,12 +22,12 @@ struct cross_entropy {
     enum program_type type, d_type;
     int64_t rows, columns, ignored; /* ignored: the value of a target that does not count */
     int64_t rows_of_task;
-    float scale;  /* d_loss / rows that count */
-    bool divided; /* the logits are words first … of a vocabulary that ranks divide */
-    int64_t first;
-    float *sums;           /* SUMS: [rows][3]: max, Σ exp, the target's logit */
-    const float *all_sums; /* [parts][rows][3], those of all ranks */
-    int64_t parts;
+    float scale;   /* d_loss / rows that count */
+    bool divided;  /* ranks divide the vocabulary; `logits` has the columns from `first` on */
+    int64_t first; /* 0 if not divided */
+    float *sums;   /* out of the sums kernel: [rows][3]: max, Σ, target's logit */
+    const float *all_sums; /* [parts][rows][3]: the sums of all ranks; NULL: not an operand */
+    int64_t parts;         /* ranks that divide the vocabulary */
 };
 
 /* The column of a row's target; -1: it is another rank's, or the row does not count. */
@@ -37,7 +38,8 @@ V_INLINE int64_t cross_entropy_column(const struct cross_entropy *c, int64_t row
     return c->targets[row] != c->ignored && column >= 0 && column < c->columns ? column : -1;
 }
 
-/* Number of rows that count, or -EINVAL for a target that is no class. */
+/* Number of rows that count. -EINVAL: a target is out of range. If `divided`, only negative targets
+ * are found. */
 static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_error *err)
 {
     int64_t count = 0;
@@ -55,7 +57,7 @@ static int64_t cross_entropy_count(const struct cross_entropy *c, struct fleet_e
     return count;
 }
 
-/* The greatest logit, and Σ exp(logit - it). */
+/* out[0] = the greatest logit of the row, out[1] = Σ exp(logit - out[0]). */
 V_INLINE void cross_entropy_sum(const struct cross_entropy *c, enum program_type type, int64_t row,
                                 float out[2])
 {
@@ -84,7 +86,7 @@ static float cross_entropy_log(float x)
     return kernel_lane(v_log(v_set(x)));
 }
 
-/* The statistics of all ranks joined, in their order; returns the target's logit. */
+/* Join the sums of all ranks, in the order of the ranks; returns the target's logit. */
 static float cross_entropy_join(const struct cross_entropy *c, int64_t row, float lse[2])
 {
     float greatest = -INFINITY, sum = 0, hit = 0;
@@ -202,7 +204,7 @@ static int cross_entropy_kernel(struct backend *backend, const struct kernel_cal
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The probability of logits x. */
+/* The softmax probabilities of logits x: exp(x - max - log Σ). */
 V_INLINE v16 cross_entropy_p(v16 x, const float lse[2])
 {
     return v_exp(v_sub(v_sub(x, v_set(lse[0])), v_set(lse[1])));
@@ -216,7 +218,7 @@ V_INLINE void cross_entropy_grad_row(const struct cross_entropy *c, enum program
     int64_t at = row * c->columns, column = cross_entropy_column(c, row);
     float hit = 0;
 
-    if (column >= 0) /* before it is written over */
+    if (column >= 0) /* before d_logits overwrites it */
         hit = (kernel_lane(cross_entropy_p(typed_load_n(c->logits, type, at + column, 1), lse)) -
                1.0f) *
               c->scale;
