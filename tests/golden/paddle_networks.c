@@ -96,6 +96,9 @@ const char *recorded_type(enum op_kind kind)
     case OP_DGC:
         return "dgc_momentum";
     case OP_GRAD_NORM:
+    case OP_JOIN_NORMS: /* of the whole model, from norms of its stages */
+    case OP_SPREAD_NORMS:
+    case OP_TOTAL_NORM:
     case OP_CHECK_FINITE:
         return NULL;
     default:

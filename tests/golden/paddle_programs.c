@@ -274,6 +274,75 @@ static char *list_wanted(const cJSON *blocks, bool merges)
     return fleet_strbuf_take(&wanted);
 }
 
+/* ---- pipelines ------------------------------------------------------------------------------- */
+
+/* The operators of a stage that lie in one of three parts: forward, backward, and behind them. */
+static void append_part(const struct program *program, int part, struct fleet_strbuf *out)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        const char *type = op->kind == OP_SEND      ? "send_v2"
+                           : op->kind == OP_RECEIVE ? "recv_v2"
+                                                    : recorded_type(op->kind);
+        int own = op->section != PROGRAM_SECTION_MICRO_BATCH ? 2 : op->backward;
+        if (type && own == part)
+            recorded_append(out, type);
+    }
+}
+
+/* The network has a layer for each fc; the loss lies behind the last one. */
+static void mark_layers(struct program *program)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        struct program_op *op = &program->ops[i];
+        int layer;
+        if (sscanf(program->vars[op->outputs[0]].name, "fc%d.", &layer) == 1)
+            op->layer = layer;
+    }
+}
+
+/*
+ * Paddle records the whole program, with the message between the two stages in its place. Ours are
+ * two programs: the first stage, up to its message, the second one, the way back, the updates.
+ */
+static char *list_stages(int hidden, struct pass_context *passes)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+    struct program stages[2];
+    struct fleet_error err;
+
+    for (int s = 0; s < 2; s++) {
+        recorded_network(hidden, &stages[s]);
+        mark_layers(&stages[s]);
+        passes->cell = (struct program_cell){.stages = 2, .stage = s};
+        if (recorded_rewrite(&stages[s], passes, &err) < 0)
+            golden_fail("stage %d: %s", s, err.text);
+    }
+    append_part(&stages[0], 0, &out);
+    append_part(&stages[1], 0, &out);
+    append_part(&stages[1], 1, &out);
+    append_part(&stages[0], 1, &out);
+    append_part(&stages[0], 2, &out);
+    append_part(&stages[1], 2, &out);
+    program_release(&stages[0]);
+    program_release(&stages[1]);
+    return fleet_strbuf_take(&out);
+}
+
+static void check_stages(const cJSON *row, struct pass_context *passes, const cJSON *blocks)
+{
+    FLEET_AUTO_FREE char *wanted = list_wanted(blocks, false);
+    FLEET_AUTO_FREE char *found =
+        list_stages((int)golden_number_or(row, "hidden_width", 64), passes);
+
+    drop_exchanges(found); /* each stage has one rank */
+    drop_differences(passes->strategy, found, wanted);
+    if (strcmp(found, wanted) != 0)
+        golden_fail("ours:\n      %s\n    recorded:\n      %s", found, wanted);
+}
+
+/* ---- all the others -------------------------------------------------------------------------- */
+
 static void check_program(void *context)
 {
     const cJSON *row = context, *blocks = golden_array(row, "main_program");
@@ -292,6 +361,11 @@ static void check_program(void *context)
     recorded_optimizer(golden_string(row, "optimizer"), &training);
     select_final(&asked, workers, training_optimizer_text(training.optimizer.name), &selection);
     passes.strategy = &selection.final;
+    if (selection.final.pipeline) {
+        check_stages(row, &passes, blocks);
+        training_config_release(&training);
+        return;
+    }
     recorded_network(hidden, &program);
     if (recorded_rewrite(&program, &passes, &err) < 0)
         golden_fail("%s", err.text);
