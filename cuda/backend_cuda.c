@@ -340,8 +340,8 @@ static cudaError_t bring_gradients(struct handle *h, const struct kernel_call *c
 {
     struct cuda_device *device = h->device;
     int64_t blocks;
-    int count = cuda_operator_gradients(call->program, call->in[0], device->gradient_rows,
-                                        call->program->var_count, &blocks);
+    int count = cuda_operator_gradients(call->program, cuda_operator_held(call), call->in[0],
+                                        device->gradient_rows, call->program->var_count, &blocks);
 
     return count < 0 ? cudaErrorInvalidValue
                      : fleet_cuda_store(h->stream, device->gradients, device->gradient_rows,

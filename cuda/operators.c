@@ -17,6 +17,7 @@ static cudaError_t (*const launches[OP_KIND_COUNT])(const struct launch *l) = {
     [OP_ATTENTION] = cuda_launch_attention,
     [OP_ATTENTION_GRAD] = cuda_launch_attention_grad,
     [OP_CROSS_ENTROPY] = cuda_launch_cross_entropy,
+    [OP_CROSS_ENTROPY_SUMS] = cuda_launch_cross_entropy_sums,
     [OP_CROSS_ENTROPY_GRAD] = cuda_launch_cross_entropy_grad,
     [OP_ADD] = cuda_launch_add,
     [OP_ADD_GRAD_B] = cuda_launch_add_grad_b,
@@ -105,7 +106,7 @@ size_t cuda_operator_scratch(const struct program *program, const struct program
         attention = cuda_attention_of(program, op, 1);
         return fleet_cuda_attention_grad_scratch(&attention);
     case OP_GRAD_NORM:
-        blocks = cuda_gradient_blocks(program, &count);
+        blocks = cuda_gradient_blocks(program, NULL, &count);
         return (size_t)(blocks + count) * sizeof(double);
     case OP_SGD:
     case OP_MOMENTUM:

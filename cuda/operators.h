@@ -48,11 +48,16 @@ size_t cuda_operator_scratch(const struct program *program, const struct program
 cudaError_t cuda_operator_launch(cudaStream_t stream, const struct kernel_call *call,
                                  const struct cuda_operator_context *context);
 
+/* The gradients that an operator with `owned` reads; NULL: all of them, at their flat offsets. */
+const struct kernel_held *cuda_operator_held(const struct kernel_call *call);
+
 /* GRAD_NORM's table, for the host to upload: tensors in byte order of their names, at `gradients`
- * (the device's address of flat offset 0). Room for `room` rows; returns their number, or -1 if
+ * (the device's address of flat offset 0, or of the held part). A tensor that is not held has no
+ * elements. Room for `room` rows; returns their number, or -1 if
  * there are more. *out_blocks = blocks of all of them. */
-int cuda_operator_gradients(const struct program *program, const float *gradients,
-                            struct fleet_cuda_gradient *table, int room, int64_t *out_blocks);
+int cuda_operator_gradients(const struct program *program, const struct kernel_held *held,
+                            const float *gradients, struct fleet_cuda_gradient *table, int room,
+                            int64_t *out_blocks);
 
 /* The row of an optimizer's operator; first_block is 0, narrow is absent. */
 struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *call);

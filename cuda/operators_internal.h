@@ -69,6 +69,7 @@ cudaError_t cuda_launch_column_sum(const struct launch *l, const void *x, enum p
 cudaError_t cuda_launch_add_grad_b(const struct launch *l);
 cudaError_t cuda_launch_softmax(const struct launch *l);
 cudaError_t cuda_launch_cross_entropy(const struct launch *l);
+cudaError_t cuda_launch_cross_entropy_sums(const struct launch *l);
 cudaError_t cuda_launch_cross_entropy_grad(const struct launch *l);
 cudaError_t cuda_launch_embedding(const struct launch *l);
 cudaError_t cuda_launch_embedding_grad(const struct launch *l);
@@ -102,7 +103,8 @@ cudaError_t cuda_launch_adaptive_avg_pool2d_grad(const struct launch *l);
 /* ---- operators_update.c ---------------------------------------------------------------------- */
 
 int64_t cuda_blocks_of(int64_t count);
-int64_t cuda_gradient_blocks(const struct program *program, int *out_count);
+int64_t cuda_gradient_blocks(const struct program *program, const struct kernel_held *held,
+                             int *out_count);
 cudaError_t cuda_launch_grad_norm(const struct launch *l);
 cudaError_t cuda_launch_join_norms(const struct launch *l);
 cudaError_t cuda_launch_spread_norms(const struct launch *l);

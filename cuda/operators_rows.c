@@ -79,6 +79,12 @@ cudaError_t cuda_launch_softmax(const struct launch *l)
     return (back ? fleet_cuda_softmax_grad : fleet_cuda_softmax)(l->stream, &s);
 }
 
+/* Of a table or of logits that ranks divide. */
+static int64_t first_word(const struct launch *l)
+{
+    return l->attributes->divided ? l->attributes->first_word : 0;
+}
+
 /* Scratch: the number of rows that count, then the loss of each row. */
 static struct fleet_cuda_cross_entropy cross_entropy_of(const struct launch *l)
 {
@@ -92,6 +98,8 @@ static struct fleet_cuda_cross_entropy cross_entropy_of(const struct launch *l)
                                              .rows = operand_rows(logits),
                                              .columns = operand_columns(logits),
                                              .ignore_index = l->attributes->ignore_index,
+                                             .divided = l->attributes->divided,
+                                             .first_word = first_word(l),
                                              .fault = l->context->fault};
 }
 
@@ -102,10 +110,22 @@ cudaError_t cuda_launch_cross_entropy(const struct launch *l)
 
     c.loss = l->call->out[0];
     c.lse = l->call->out[1];
+    c.all_sums = l->call->in[2];
+    if (c.all_sums && c.rows > 0)
+        c.parts = (int)(in(l, 2)->shape[0] / c.rows);
     status = fleet_cuda_cross_entropy_count(l->stream, &c);
     if (status == cudaSuccess)
-        status = fleet_cuda_cross_entropy_rows(l->stream, &c);
+        status = c.all_sums ? fleet_cuda_cross_entropy_join(l->stream, &c)
+                            : fleet_cuda_cross_entropy_rows(l->stream, &c);
     return status == cudaSuccess ? fleet_cuda_cross_entropy_loss(l->stream, &c) : status;
+}
+
+cudaError_t cuda_launch_cross_entropy_sums(const struct launch *l)
+{
+    struct fleet_cuda_cross_entropy c = cross_entropy_of(l);
+
+    c.sums = l->call->out[0];
+    return fleet_cuda_cross_entropy_sums(l->stream, &c);
 }
 
 cudaError_t cuda_launch_cross_entropy_grad(const struct launch *l)
@@ -133,6 +153,8 @@ cudaError_t cuda_launch_embedding(const struct launch *l)
                                      .context = in(l, 0)->shape[1],
                                      .columns = in(l, 1)->shape[1],
                                      .rows = in(l, 1)->shape[0],
+                                     .divided = l->attributes->divided,
+                                     .first_word = first_word(l),
                                      .fault = l->context->fault};
 
     return fleet_cuda_embedding(l->stream, &e);
@@ -150,7 +172,8 @@ cudaError_t cuda_launch_embedding_grad(const struct launch *l)
                                           .columns = operand_columns(in(l, 1)),
                                           .rows = out(l, 0) ? out(l, 0)->shape[0] : 0,
                                           .positions = out(l, 1) ? out(l, 1)->shape[0] : 0,
-                                          .scratch = l->call->scratch};
+                                          .scratch = l->call->scratch,
+                                          .first_word = first_word(l)};
 
     return fleet_cuda_embedding_grad(l->stream, &e);
 }

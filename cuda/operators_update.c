@@ -13,43 +13,65 @@ int64_t cuda_blocks_of(int64_t count)
     return (count + FLEET_CUDA_BLOCK - 1) / FLEET_CUDA_BLOCK;
 }
 
-int cuda_operator_gradients(const struct program *program, const float *gradients,
-                            struct fleet_cuda_gradient *table, int room, int64_t *out_blocks)
+/* Where the gradient of `parameter` begins, and its elements: none, if this rank has others. */
+static int64_t gradient_place(const struct program *program, int parameter,
+                              const struct kernel_held *held, int64_t *out_count)
+{
+    const struct program_var *var = &program->vars[parameter];
+    int64_t at = held ? held->places[program_gradient_of(program, parameter)] : var->flat_offset;
+
+    *out_count = at < 0 ? 0 : program_var_elements(var);
+    return at < 0 ? 0 : at;
+}
+
+int cuda_operator_gradients(const struct program *program, const struct kernel_held *held,
+                            const float *gradients, struct fleet_cuda_gradient *table, int room,
+                            int64_t *out_blocks)
 {
     int *parameters, count = program_parameters(program, true, &parameters);
 
     *out_blocks = 0;
     for (int i = 0; i < count && i < room; i++) {
-        const struct program_var *var = &program->vars[parameters[i]];
-        table[i] = (struct fleet_cuda_gradient){.data = gradients + var->flat_offset,
-                                                .count = program_var_elements(var),
-                                                .first_block = *out_blocks};
+        int64_t at = gradient_place(program, parameters[i], held, &table[i].count);
+        table[i].data = gradients + at;
+        table[i].first_block = *out_blocks;
         *out_blocks += cuda_blocks_of(table[i].count);
     }
     free(parameters);
     return count <= room ? count : -1;
 }
 
-int64_t cuda_gradient_blocks(const struct program *program, int *out_count)
+int64_t cuda_gradient_blocks(const struct program *program, const struct kernel_held *held,
+                             int *out_count)
 {
-    int64_t blocks = 0;
+    int64_t blocks = 0, elements;
     int *parameters;
 
     *out_count = program_parameters(program, true, &parameters);
-    for (int i = 0; i < *out_count; i++)
-        blocks += cuda_blocks_of(program_var_elements(&program->vars[parameters[i]]));
+    for (int i = 0; i < *out_count; i++) {
+        (void)gradient_place(program, parameters[i], held, &elements);
+        blocks += cuda_blocks_of(elements);
+    }
     free(parameters);
     return blocks;
 }
 
+const struct kernel_held *cuda_operator_held(const struct kernel_call *call)
+{
+    return call->op->attributes.owned ? call->held : NULL;
+}
+
 cudaError_t cuda_launch_grad_norm(const struct launch *l)
 {
+    bool owned = l->attributes->owned;
     struct fleet_cuda_grad_norm n = {.tensors = l->context->gradients,
                                      .scalars = l->context->scalars,
-                                     .norms = l->call->out[0],
+                                     .norms = owned ? NULL : l->call->out[0],
+                                     .squares = owned ? l->call->out[0] : NULL,
                                      .scratch = l->call->scratch};
 
-    n.block_count = cuda_gradient_blocks(l->call->program, &n.tensor_count);
+    n.block_count =
+        cuda_gradient_blocks(l->call->program, cuda_operator_held(l->call), &n.tensor_count);
     return fleet_cuda_grad_norm(l->stream, &n);
 }
 
@@ -124,8 +146,9 @@ cudaError_t cuda_launch_join_norms(const struct launch *l)
 
 cudaError_t cuda_launch_check_finite(const struct launch *l)
 {
+    const struct kernel_held *held = cuda_operator_held(l->call);
     struct fleet_cuda_check_finite c = {.x = (float *)(uintptr_t)l->call->in[0], /* only read */
-                                        .count = l->call->program->flat_count,
+                                        .count = held ? held->count : l->call->program->flat_count,
                                         .flag = l->call->out[0]};
 
     return fleet_cuda_check_finite(l->stream, &c);

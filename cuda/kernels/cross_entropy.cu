@@ -7,11 +7,11 @@
  * Floor: rows reads the logits once, grad reads and writes them once. In chunks of rows that fit
  * the L2, a classifier's logits never reach the memory.
  * Grid: a block of 256 threads a row, eight elements a thread, four times. count and loss are one
- * block: their arrays are a number a row.
+ * block: their arrays are a number a row. join is a thread a row.
  * Determinism: a thread sums exp(x - the greatest so far) over its elements, and multiplies the sum
  * when a greater one comes; then a tree in each warp, warps in order. The elements before the first
  * multiple of 16 bytes go one by one, so where a row begins, modulo 16 bytes, is part of the order.
- * The loss is summed in double, 256 strided sums and the same tree; the number of rows is an
+ * Ranks are joined in their order. The loss is summed in double, 256 strided sums and the same tree; the number of rows is an
  * integer.
  */
 #include "cuda/kernels/eight.cuh"
@@ -22,7 +22,17 @@
 
 __device__ static __forceinline__ bool counts(const struct fleet_cuda_cross_entropy &c, int64_t row)
 {
-    return c.targets[row] != c.ignore_index && c.targets[row] >= 0 && c.targets[row] < c.columns;
+    return c.targets[row] != c.ignore_index && c.targets[row] >= 0 &&
+           (c.divided || c.targets[row] < c.columns);
+}
+
+/* The column of a row's target; -1: it is another rank's, or the row does not count. */
+__device__ static __forceinline__ int64_t column_of(const struct fleet_cuda_cross_entropy &c,
+                                                    int64_t row)
+{
+    int64_t column = c.targets[row] - c.first_word;
+
+    return counts(c, row) && column >= 0 && column < c.columns ? column : -1;
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -96,14 +106,14 @@ __device__ static __forceinline__ void add_to(struct running *r, const float *x)
     }
 }
 
-__global__ void __launch_bounds__(THREADS)
-    cross_entropy_rows_kernel(const struct fleet_cuda_cross_entropy c)
+/* The greatest logit of a row in *most, and Σ exp(logit - it) as the result, in all threads. A row
+ * with NaN or +inf, or of -inf only, has a NaN. */
+__device__ static __forceinline__ float row_sum(const struct fleet_cuda_cross_entropy &c,
+                                                int64_t at, float *partial, float *most)
 {
-    CUDA_SHARED(float, partial, [WARPS]);
-    int64_t row = blockIdx.x, at = row * c.columns;
     struct row_parts parts = parts_of(c.logits, c.type, at, c.columns);
     struct running r = {-INFINITY, 0.0f, false};
-    float most, rest, x;
+    float x;
 
     for (int64_t j = threadIdx.x; j < parts.first; j += THREADS) {
         x = load(c.logits, c.type, at + j);
@@ -124,9 +134,17 @@ __global__ void __launch_bounds__(THREADS)
         x = load(c.logits, c.type, at + j);
         add_to<1>(&r, &x);
     }
-    most = block_max<THREADS>(r.fault ? NAN : r.most, partial);
-    /* a row with NaN or +inf, or of -inf only, has a NaN */
-    rest = log_of(block_sum<THREADS>(r.sum * exp_below(r.most - most), partial)) + (most - most);
+    *most = block_max<THREADS>(r.fault ? NAN : r.most, partial);
+    return block_sum<THREADS>(r.sum * exp_below(r.most - *most), partial) + (*most - *most);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy_rows_kernel(const struct fleet_cuda_cross_entropy c)
+{
+    CUDA_SHARED(float, partial, [WARPS]);
+    int64_t row = blockIdx.x, at = row * c.columns;
+    float most, rest = log_of(row_sum(c, at, partial, &most));
+
     if (threadIdx.x != 0)
         return;
     c.lse[2 * row] = most;
@@ -134,6 +152,47 @@ __global__ void __launch_bounds__(THREADS)
     c.row_loss[row] =
         counts(c, row) ? rest - (load(c.logits, c.type, at + c.targets[row]) - most) : 0.0f;
 }
+
+/* ---- logits that ranks divide ---------------------------------------------------------------- */
+
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy_sums_kernel(const struct fleet_cuda_cross_entropy c)
+{
+    CUDA_SHARED(float, partial, [WARPS]);
+    int64_t row = blockIdx.x, at = row * c.columns, column = column_of(c, row);
+    float most, sum = row_sum(c, at, partial, &most);
+
+    if (threadIdx.x != 0)
+        return;
+    c.sums[3 * row] = most;
+    c.sums[3 * row + 1] = sum;
+    c.sums[3 * row + 2] = column < 0 ? 0.0f : load(c.logits, c.type, at + column);
+}
+
+/* The statistics of all ranks joined, in their order; a thread a row. */
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy_join_kernel(const struct fleet_cuda_cross_entropy c)
+{
+    int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float most = -INFINITY, sum = 0, hit = 0, rest;
+
+    if (row >= c.rows)
+        return;
+    for (int p = 0; p < c.parts; p++)
+        most = fmaxf(most, c.all_sums[3 * (p * c.rows + row)]);
+    for (int p = 0; p < c.parts; p++) {
+        const float *of = &c.all_sums[3 * (p * c.rows + row)];
+
+        sum += of[1] * exp_of(of[0] - most);
+        hit += of[2];
+    }
+    rest = log_of(sum);
+    c.lse[2 * row] = most;
+    c.lse[2 * row + 1] = rest;
+    c.row_loss[row] = counts(c, row) ? rest - (hit - most) : 0.0f;
+}
+
+/* ---- the loss, and the gradient -------------------------------------------------------------- */
 
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_loss_kernel(const struct fleet_cuda_cross_entropy c)
@@ -152,11 +211,11 @@ __global__ void __launch_bounds__(THREADS)
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_grad_kernel(const struct fleet_cuda_cross_entropy c)
 {
-    int64_t row = blockIdx.x, at = row * c.columns, target = counts(c, row) ? c.targets[row] : -1;
+    int64_t row = blockIdx.x, at = row * c.columns, target = column_of(c, row);
     struct row_parts parts = parts_of(c.logits, c.type, at, c.columns);
     float most = c.lse[2 * row], rest = c.lse[2 * row + 1], scale = 0;
 
-    if (target >= 0)
+    if (counts(c, row))
         scale = (c.d_loss ? *c.d_loss : 1.0f) / (float)*c.counted;
     scale += (most - most) + (rest - rest);
     if (parts_of(c.d_logits, c.d_type, at + parts.first, c.columns).first != 0)
@@ -210,6 +269,28 @@ cudaError_t fleet_cuda_cross_entropy_rows(cudaStream_t stream,
         return cudaSuccess;
     return CUDA_LAUNCH(cross_entropy_rows_kernel, dim3((unsigned)c->rows), dim3(THREADS), 0, stream,
                        *c);
+}
+
+cudaError_t fleet_cuda_cross_entropy_sums(cudaStream_t stream,
+                                          const struct fleet_cuda_cross_entropy *c)
+{
+    if (!is_sound(c) || !is_float(c->type) || !c->sums)
+        return cudaErrorInvalidValue;
+    if (c->rows == 0)
+        return cudaSuccess;
+    return CUDA_LAUNCH(cross_entropy_sums_kernel, dim3((unsigned)c->rows), dim3(THREADS), 0, stream,
+                       *c);
+}
+
+cudaError_t fleet_cuda_cross_entropy_join(cudaStream_t stream,
+                                          const struct fleet_cuda_cross_entropy *c)
+{
+    if (!is_sound(c) || !c->all_sums || c->parts < 1)
+        return cudaErrorInvalidValue;
+    if (c->rows == 0)
+        return cudaSuccess;
+    return CUDA_LAUNCH(cross_entropy_join_kernel, dim3(blocks_for(c->rows, THREADS)), dim3(THREADS),
+                       0, stream, *c);
 }
 
 cudaError_t fleet_cuda_cross_entropy_loss(cudaStream_t stream,

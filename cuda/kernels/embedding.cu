@@ -23,13 +23,16 @@
 
 __global__ void __launch_bounds__(THREADS) embedding_kernel(const struct fleet_cuda_embedding e)
 {
-    int64_t i = (int64_t)blockIdx.x * TOKENS + threadIdx.x / WARP, id;
+    int64_t i = (int64_t)blockIdx.x * TOKENS + threadIdx.x / WARP, row;
+    bool is_here;
 
     if (i >= e.batch * e.context)
         return;
-    id = e.ids[i] >= 0 && e.ids[i] < e.rows ? e.ids[i] : 0;
+    row = e.ids[i] - e.first_word;
+    is_here = row >= 0 && row < e.rows;
+    row = is_here ? row : 0;
     for (int64_t j = threadIdx.x % WARP; j < e.columns; j += WARP) {
-        float x = load(e.table, e.table_type, id * e.columns + j);
+        float x = e.divided && !is_here ? 0.0f : load(e.table, e.table_type, row * e.columns + j);
         if (e.position)
             x += load(e.position, e.table_type, i % e.context * e.columns + j);
         store(e.out, e.out_type, i * e.columns + j, x);
@@ -45,7 +48,7 @@ __global__ void __launch_bounds__(SCAN) embedding_check_kernel(const struct flee
         least[0] = ~0ull;
     __syncthreads();
     for (int64_t i = threadIdx.x; i < e.batch * e.context && fault == ~0ull; i += SCAN)
-        if (e.ids[i] < 0 || e.ids[i] >= e.rows)
+        if (e.ids[i] < 0 || (!e.divided && e.ids[i] >= e.rows))
             fault = (unsigned long long)i + 1;
     if (fault != ~0ull)
         atomicMin(&least[0], fault);
@@ -98,10 +101,12 @@ size_t fleet_cuda_embedding_grad_scratch(int64_t batch, int64_t context, int64_t
     return (size_t)(2 * rows + 1 + 2 * batch * context) * sizeof(int);
 }
 
-/* A bad id counts for no row. */
+/* A bad id, and another rank's, counts for no row. */
 __device__ static __forceinline__ int row_of(const struct fleet_cuda_embedding_grad &e, int64_t i)
 {
-    return e.ids[i] >= 0 && e.ids[i] < e.rows ? e.ids[i] : -1;
+    int64_t row = e.ids[i] - e.first_word;
+
+    return row >= 0 && row < e.rows ? (int)row : -1;
 }
 
 __global__ void __launch_bounds__(THREADS) embedding_zero_kernel(int *to, int64_t count)

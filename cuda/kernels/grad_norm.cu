@@ -44,7 +44,10 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
     if (threadIdx.x != 0)
         return;
     squares = count > 0 ? n.scratch[t.first_block] : 0.0;
-    n.norms[blockIdx.x] = (float)squares;
+    if (n.squares)
+        n.squares[blockIdx.x] = squares;
+    else
+        n.norms[blockIdx.x] = (float)squares;
 }
 
 __global__ void global_norm_kernel(const struct fleet_cuda_grad_norm n)
@@ -60,7 +63,7 @@ cudaError_t fleet_cuda_grad_norm(cudaStream_t stream, const struct fleet_cuda_gr
 {
     cudaError_t status = cudaSuccess;
 
-    if (n->tensor_count < 0 || n->block_count < 0)
+    if (n->tensor_count < 0 || n->block_count < 0 || !n->norms == !n->squares)
         return cudaErrorInvalidValue;
     if (n->block_count > 0)
         status = CUDA_LAUNCH(squares_kernel, dim3(blocks_for(n->block_count, SQUARES_OF_BLOCK)),
@@ -68,7 +71,7 @@ cudaError_t fleet_cuda_grad_norm(cudaStream_t stream, const struct fleet_cuda_gr
     if (status == cudaSuccess && n->tensor_count > 0)
         status = CUDA_LAUNCH(squares_tree_kernel, dim3((unsigned)n->tensor_count),
                              dim3(SQUARES_THREADS), 0, stream, *n);
-    if (status != cudaSuccess)
+    if (status != cudaSuccess || n->squares)
         return status;
     return CUDA_LAUNCH(global_norm_kernel, dim3(1), dim3(1), 0, stream, *n);
 }

@@ -140,6 +140,8 @@ struct fleet_cuda_embedding {
     enum program_type table_type, out_type;
     int64_t batch, context, columns, rows;
     uint64_t *fault;
+    bool divided;       /* the table has words first_word … of more; others give zeros */
+    int64_t first_word; /* 0 if it is not divided */
 };
 cudaError_t fleet_cuda_embedding(cudaStream_t stream, const struct fleet_cuda_embedding *e);
 
@@ -150,7 +152,8 @@ struct fleet_cuda_embedding_grad {
     float *d_table;    /* [rows, columns], NULL: not wanted; overwritten */
     float *d_position; /* [positions, columns], NULL: not wanted; overwritten */
     int64_t batch, context, columns, rows, positions;
-    int32_t *scratch; /* fleet_cuda_embedding_grad_scratch(); may be NULL without d_table */
+    int32_t *scratch;   /* fleet_cuda_embedding_grad_scratch(); may be NULL without d_table */
+    int64_t first_word; /* of d_table; other words count for no row */
 };
 size_t fleet_cuda_embedding_grad_scratch(int64_t batch, int64_t context, int64_t rows);
 cudaError_t fleet_cuda_embedding_grad(cudaStream_t stream,
@@ -163,6 +166,9 @@ cudaError_t fleet_cuda_embedding_grad(cudaStream_t stream,
  * on any range of rows: pointers to the range and its number of rows. So a classifier can be made
  * chunk by chunk, without the logits of all rows: product, rows, grad, products, next chunk.
  * Where a row begins, modulo 16 bytes, is part of the order of its sum.
+ *
+ * If ranks divide the vocabulary, each makes `sums` of its words, and all get those of all: then
+ * join takes the place of rows. The gradient is that of this rank's words.
  */
 struct fleet_cuda_cross_entropy {
     const void *logits;     /* [rows, columns] */
@@ -176,10 +182,19 @@ struct fleet_cuda_cross_entropy {
     enum program_type type, d_type;
     int64_t rows, columns, ignore_index;
     uint64_t *fault;
+    bool divided; /* the logits are words first_word … of more; else first_word is 0 */
+    int64_t first_word;
+    float *sums;           /* [rows, 3]: greatest, Σ exp(logit - it), the target's logit or 0 */
+    const float *all_sums; /* [parts, rows, 3]: `sums` of all ranks */
+    int parts;
 };
 cudaError_t fleet_cuda_cross_entropy_count(cudaStream_t stream,
                                            const struct fleet_cuda_cross_entropy *c);
 cudaError_t fleet_cuda_cross_entropy_rows(cudaStream_t stream,
+                                          const struct fleet_cuda_cross_entropy *c);
+cudaError_t fleet_cuda_cross_entropy_sums(cudaStream_t stream,
+                                          const struct fleet_cuda_cross_entropy *c);
+cudaError_t fleet_cuda_cross_entropy_join(cudaStream_t stream,
                                           const struct fleet_cuda_cross_entropy *c);
 cudaError_t fleet_cuda_cross_entropy_loss(cudaStream_t stream,
                                           const struct fleet_cuda_cross_entropy *c);
@@ -350,13 +365,15 @@ struct fleet_cuda_gradient {
     int64_t count, first_block;
 };
 
-/* norms[i] = Σ (data·gradient_scale)², norms[count] = √Σ norms before they are rounded. */
+/* norms[i] = Σ (data·gradient_scale)², norms[count] = √Σ norms; or squares[i] = Σ (…)² alone, not
+ * rounded to fp32. A tensor of no elements has 0. */
 struct fleet_cuda_grad_norm {
     const struct fleet_cuda_gradient *tensors; /* device */
     int tensor_count;
     int64_t block_count;                      /* of all tensors */
     const struct fleet_cuda_scalars *scalars; /* gradient_scale */
-    float *norms;                             /* [tensor_count + 1] */
+    float *norms;                             /* [tensor_count + 1]; NULL: squares */
+    double *squares;                          /* [tensor_count]; NULL: norms */
     double *scratch;                          /* [block_count + tensor_count] */
 };
 cudaError_t fleet_cuda_grad_norm(cudaStream_t stream, const struct fleet_cuda_grad_norm *n);

@@ -25,7 +25,9 @@ static size_t input_bytes(const struct kernel_call *call, int i)
     const struct program_var *var = operand_in(call->program, call->op, i);
 
     if (i == 0 && (call->op->kind == OP_GRAD_NORM || call->op->kind == OP_CHECK_FINITE))
-        return (size_t)call->program->flat_count * sizeof(float);
+        return (size_t)(call->op->attributes.owned ? call->held->count
+                                                   : call->program->flat_count) *
+               sizeof(float);
     return var ? program_var_bytes(var) : 0;
 }
 
@@ -90,8 +92,8 @@ static struct cuda_operator_context context_of(const struct kernel_call *device)
 
     context.fault = uploaded(&no_fault, sizeof(no_fault));
     if (device->op->kind == OP_GRAD_NORM) {
-        count = cuda_operator_gradients(device->program, device->in[0], gradients, GRADIENTS_MAX,
-                                        &blocks);
+        count = cuda_operator_gradients(device->program, cuda_operator_held(device), device->in[0],
+                                        gradients, GRADIENTS_MAX, &blocks);
         fleet_assert(count >= 0);
         context.gradients = uploaded(gradients, (size_t)count * sizeof(gradients[0]));
     }

@@ -33,7 +33,9 @@ static size_t input_bytes(const struct kernel_call *call, int i)
     const struct program_var *var = operand_in(call->program, call->op, i);
 
     if (i == 0 && (call->op->kind == OP_GRAD_NORM || call->op->kind == OP_CHECK_FINITE))
-        return (size_t)call->program->flat_count * sizeof(float);
+        return (size_t)(call->op->attributes.owned ? call->held->count
+                                                   : call->program->flat_count) *
+               sizeof(float);
     return var ? program_var_bytes(var) : 0;
 }
 

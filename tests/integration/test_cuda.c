@@ -318,6 +318,48 @@ static void test_cuda__stages_have_one_worker_s_bits(void **state)
     job_run_release(&one);
 }
 
+/* Two ranks share the tensors of a model. Sums have another order than on one worker. */
+static void test_cuda__shared_tensors_do_not_depend_on_the_workers(void **state)
+{
+    static const char strategy[] = "{hybrid_configs: {mp_degree: 2}}";
+    FLEET_AUTO_FREE char *path = write_divided_job(&models[0], "", strategy);
+    struct job_run cpu, two, four;
+
+    (void)state;
+    run_on("cpu", path, "2", NULL, NULL, &cpu);
+    expect_success(&cpu, models[0].steps);
+    run_on("cuda", path, "2", NULL, NULL, &two);
+    expect_success(&two, models[0].steps);
+    expect_near(&two, &cpu, models[0].name);
+    run_on("cuda", path, "4", NULL, NULL, &four);
+    expect_success(&four, models[0].steps);
+    assert_string_equal(four.sha256, two.sha256);
+    job_run_release(&cpu);
+    job_run_release(&two);
+    job_run_release(&four);
+}
+
+/* Gradients and states that ranks divide, clipped by the norm of all. */
+static void test_cuda__divided_gradients_have_one_worker_s_bits(void **state)
+{
+    static const char *const workers[] = {"2", "3"};
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    FLEET_AUTO_FREE char *divided = NULL;
+    struct job_run one, parts;
+
+    (void)state;
+    run_on("cuda", path, "1", NULL, NULL, &one);
+    expect_success(&one, models[0].steps);
+    divided = write_divided_job(&models[0], "", "{sharding: true, sharding_configs: {stage: 2}}");
+    for (size_t i = 0; i < FLEET_COUNT(workers); i++) {
+        run_on("cuda", divided, workers[i], NULL, NULL, &parts);
+        expect_success(&parts, models[0].steps);
+        assert_string_equal(parts.sha256, one.sha256);
+        job_run_release(&parts);
+    }
+    job_run_release(&one);
+}
+
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 /* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
@@ -530,6 +572,8 @@ int main(void)
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
         cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
+        cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
+        cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
         cmocka_unit_test(test_cuda__gradients_go_by_the_host_without_nccl),
@@ -545,6 +589,8 @@ int main(void)
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
         cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
+        cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
+        cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
         cmocka_unit_test(test_cuda__says_that_a_gpu_is_hidden),
     };
