@@ -119,7 +119,7 @@ static inline void expect_exit(const struct run *run, int code)
 {
     if (run->exit_code != code)
         fail_msg("expected exit code %d, got %d; it said:\n%s\n%s", code, run->exit_code,
-                 fleet_strbuf_text(&run->out), fleet_strbuf_text(&run->err));
+                 fleet_strbuf_text(&run->err), fleet_strbuf_text(&run->out));
 }
 
 static inline void expect_words(const struct fleet_strbuf *text, const char *words)
