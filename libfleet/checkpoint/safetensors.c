@@ -99,6 +99,7 @@ static int read_header(const struct safetensors_source *source, uint64_t size, u
 {
     uint8_t length[SAFETENSORS_LENGTH_SIZE] = {0};
     size_t want = (size_t)smaller(size, SAFETENSORS_LENGTH_SIZE);
+    uint8_t *header;
     int rc = source_read(source, 0, length, want, err);
 
     if (rc < 0)
@@ -106,13 +107,14 @@ static int read_header(const struct safetensors_source *source, uint64_t size, u
     if (size > SAFETENSORS_LENGTH_SIZE)
         want += (size_t)smaller(smaller(safetensors_header_length(length), SAFETENSORS_HEADER_MAX),
                                 size - SAFETENSORS_LENGTH_SIZE);
-    *out = calloc(want + 1, 1);
-    fleet_assert(*out);
-    rc = source_read(source, 0, *out, want, err);
+    header = calloc(want + 1, 1);
+    fleet_assert(header);
+    rc = source_read(source, 0, header, want, err);
     if (rc < 0) {
-        free(*out);
+        free(header);
         return rc;
     }
+    *out = header;
     *out_size = want;
     return 0;
 }

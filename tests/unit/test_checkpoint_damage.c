@@ -15,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -27,6 +28,24 @@
 #include "libfleet/checkpoint/safetensors.h"
 #include "libfleet/training/training.h"
 #include "tests/unit/checkpoint_fixture.h"
+
+/* ---- in place of the C library's -------------------------------------------------------------- */
+
+static int reads_left =
+    -1; /* before another process cuts the file that is read; -1 = it does not */
+static int cuts;
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+ssize_t pread(int fd, void *out, size_t size, off_t offset)
+{
+    char path[64];
+
+    if (reads_left >= 0 && reads_left-- == 0) {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        cuts += truncate(path, offset) == 0;
+    }
+    return syscall(SYS_pread64, fd, out, size, offset);
+}
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
@@ -101,6 +120,41 @@ static void test_checkpoint__a_damaged_one_is_passed_over(void **state)
     check_damage(MANIFEST_NAME, EMPTY, 0);
     check_damage(MANIFEST_NAME, REMOVE, 0);
     check_damage(MANIFEST_NAME, FLIP_A_BIT, 0);
+}
+
+/* Another process cuts a file while it is read, at each of the reads in turn: no signal, but the
+ * older checkpoint, or an error. */
+static void test_checkpoint__one_that_is_cut_while_it_is_read_ends_no_process(void **state)
+{
+    int rounds = 0;
+
+    (void)state;
+    for (int reads = 0, before = -1; cuts > before; reads++, rounds++) {
+        struct fleet_errors warnings = {0};
+        struct manifest manifest;
+        char folder[CHECKPOINT_FOLDER_MAX];
+        struct fleet_error err;
+        struct fixture f;
+        int rc;
+
+        before = cuts;
+        fixture_init(&f, 1);
+        fixture_save(&f, 1, 1, 9);
+        fixture_save(&f, 2, 1, 9);
+        reads_left = reads;
+        rc = checkpoint_restore(f.path, TRAINING_RESUME_AUTO, NULL, &f.state, &manifest, folder,
+                                &warnings, &err);
+        reads_left = -1;
+        if (cuts > before && rc == 0)
+            assert_int_equal(manifest.step, 1);
+        if (rc == 0)
+            manifest_release(&manifest);
+        else if (!strstr(err.text, f.path))
+            fail_msg("cut at read %d: %s", reads, err.text);
+        fleet_errors_release(&warnings);
+        fixture_release(&f);
+    }
+    assert_true(rounds > 4);
 }
 
 static void test_checkpoint__none_sound_is_not_the_same_as_none(void **state)
@@ -240,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checkpoint__a_damaged_one_is_passed_over),
+        cmocka_unit_test(test_checkpoint__one_that_is_cut_while_it_is_read_ends_no_process),
         cmocka_unit_test(test_checkpoint__none_sound_is_not_the_same_as_none),
         cmocka_unit_test(test_checkpoint__of_another_model_is_refused_with_all_reasons),
         cmocka_unit_test(test_checkpoint__a_full_disk_keeps_the_older_one),
