@@ -19,6 +19,8 @@
 #include <cmocka.h>
 
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
+#include "agent/runtime/comm/engine.h"
 #include "libfleet/base/error.h"
 #include "tests/unit/comm_ranks.h"
 
@@ -180,6 +182,56 @@ static void test_comm_group__ranks_with_other_lists_are_named(void **state)
     comm_ranks_release(&c);
 }
 
+/* ---- a device that fails --------------------------------------------------------------------- */
+
+static int split_fails(struct comm_device *parent, int color, int key, struct comm_device **out,
+                       struct fleet_error *err)
+{
+    (void)parent;
+    (void)color;
+    (void)key;
+    *out = NULL;
+    return fleet_error(err, -EIO, "no memory on the device");
+}
+
+static void leave_device(struct comm_device *device)
+{
+    (void)device;
+}
+
+/* Connections are made, the device's library then fails: nothing is left that could be freed
+ * again. */
+static int split_of_device(struct comm_rank *self, struct fleet_error *err)
+{
+    static const struct comm_device_library library = {
+        .name = "none", .split = split_fails, .abort = leave_device, .free = leave_device};
+    static const int both[] = {0, 1};
+    static char device;
+    struct comm *group = self->comm;
+    int rc;
+
+    self->comm->library = &library;
+    self->comm->device = (struct comm_device *)&device;
+    rc = comm_group(self->comm, both, 2, comm_ranks_patience(), &group, err);
+    self->comm->device = NULL;
+    return rc < 0 && group ? fleet_error(err, -EBADMSG, "a group is left that was freed") : rc;
+}
+
+static void test_comm_group__that_the_device_cannot_split_is_none(void **state)
+{
+    struct comm_ranks c;
+
+    (void)state;
+    comm_ranks_init(&c, 2);
+    comm_ranks_start(&c, split_of_device);
+    comm_ranks_join(&c);
+    for (int r = 0; r < 2; r++)
+        if (c.ranks[r].rc != -EIO && c.ranks[r].rc != -ECONNRESET)
+            fail_msg("rank %d: %d, %s", r, c.ranks[r].rc, c.ranks[r].text);
+    assert_true(c.ranks[0].rc == -EIO || c.ranks[1].rc == -EIO);
+    comm_ranks_release(&c);
+}
+
 /* ---- ranks that disagree --------------------------------------------------------------------- */
 
 struct disagreement {
@@ -278,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_comm_group__rows_and_columns_of_a_grid),
         cmocka_unit_test(test_comm_start__operations_of_two_groups_at_once),
         cmocka_unit_test(test_comm_group__ranks_with_other_lists_are_named),
+        cmocka_unit_test(test_comm_group__that_the_device_cannot_split_is_none),
         cmocka_unit_test(test_comm__ranks_that_disagree_are_named),
         cmocka_unit_test(test_comm_start__what_no_rank_may_run),
     };

@@ -298,9 +298,9 @@ int comm_tcp_listen(const char *host, int *out_fd, int *out_port, struct fleet_e
 /*
  * A communicator over ranks[0 … count) of `parent`, in this order, all different. It counts as an
  * operation of `parent`: all its ranks call it with the same list, in the same order as its other
- * operations. On ranks that are not in the list *out is NULL. -EINVAL: an unknown or a duplicate
- * rank. -EPROTO names the ranks whose lists differ. Other errors as comm_tcp_new(). The caller
- * frees it before the world.
+ * operations. On ranks that are not in the list, and on failure, *out is NULL. -EINVAL: an unknown
+ * or a duplicate rank. -EPROTO names the ranks whose lists differ. Other errors as comm_tcp_new().
+ * The caller frees it before the world.
  */
 int comm_group(struct comm *parent, const int *ranks, int count, double deadline_ms,
                struct comm **out, struct fleet_error *err);

@@ -107,6 +107,7 @@ int comm_group(struct comm *parent, const int *ranks, int count, double deadline
     struct fleet_error own = {.text = ""};
     int rc = check_list(parent, ranks, count, &own), rank = -1;
 
+    *out = NULL;
     if (rc == 0)
         rc = agree(parent, ranks, count, deadline_ms, &own);
     parent->groups++;
@@ -115,11 +116,11 @@ int comm_group(struct comm *parent, const int *ranks, int count, double deadline
             rank = i;
     if (rc == 0 && rank >= 0)
         rc = make_group(parent, ranks, rank, count, deadline_ms, out, &own);
-    else if (rc == 0)
-        *out = NULL;
     if (rc == 0 && comm_has_device(parent) &&
-        (rc = comm_device_split(parent, ranks, count, *out, deadline_ms, &own)) < 0)
+        (rc = comm_device_split(parent, ranks, count, *out, deadline_ms, &own)) < 0) {
         comm_free(*out);
+        *out = NULL;
+    }
     if (rc < 0 && rc != -EINVAL)
         comm_fail(parent->net, rc, &own);
     if (rc < 0 && err)
