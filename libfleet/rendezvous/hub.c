@@ -68,6 +68,11 @@ static void check_policy(const struct hub_policy *policy)
                  policy->desired <= policy->max && policy->max <= MESSAGE_MEMBERS_MAX);
 }
 
+static int count_from(int restarts)
+{
+    return restarts < HUB_RESTARTS_MAX ? restarts : HUB_RESTARTS_MAX;
+}
+
 void hub_machine_init(struct hub *hub, const struct hub_start *start,
                       const struct hub_policy *policy, double now_ms)
 {
@@ -78,7 +83,7 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
                      .restart_ms = -INFINITY,
                      .failures = start->failures,
                      .failed_step = start->progress_step,
-                     .restarts_ignored = start->restarts_ignored,
+                     .restarts_ignored = count_from(start->restarts_ignored),
                      .epoch = start->epoch > 0 ? start->epoch : 1,
                      .now_ms = now_ms,
                      .wake_ms = now_ms,
@@ -91,9 +96,8 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
                      .unrecorded_ms = INFINITY,
                      .progress_gap_ms = INFINITY,
                      .has_trained = start->has_trained,
-                     .restarts = start->restarts,
-                     .restarts_total = start->restarts_total,
-                     .written_failures = start->restarts_total + start->restarts_ignored,
+                     .restarts = count_from(start->restarts),
+                     .restarts_total = count_from(start->restarts_total),
                      .gather_ms = now_ms,
                      .changed_ms = now_ms,
                      .heartbeat_ms = now_ms,
@@ -102,6 +106,7 @@ void hub_machine_init(struct hub *hub, const struct hub_start *start,
                      .checkpoint_step = start->checkpoint_step,
                      .lineage = start->lineage,
                      .kv = kv_new()};
+    hub->written_failures = hub->restarts_total + hub->restarts_ignored;
     failure_rules_copy(&policy->rules, &hub->policy.rules);
     hub_output_text(hub->job_uid, "%s", start->job_uid);
     hub->plan_digest = strdup(start->plan_digest ? start->plan_digest : "");

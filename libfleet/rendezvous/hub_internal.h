@@ -33,6 +33,8 @@ struct kv;
 #define HUB_RECORD_RETRY_MS   1000.0
 #define HUB_STALL_FACTOR      10.0    /* a step this much longer than the mean … */
 #define HUB_STALL_MS_MIN      30000.0 /* … and longer than this is reported */
+/* What a status or a member says is counted up to here: sums of two such numbers fit an int. */
+#define HUB_RESTARTS_MAX 1000000000
 
 /* A member: a pod with its agent. */
 struct hub_peer {

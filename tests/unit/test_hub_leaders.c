@@ -4,6 +4,8 @@
  * A hub and those before and after it: records that cannot be written, restarts that are counted
  * once, what a new hub learns from its members.
  */
+#include <limits.h>
+
 #include "tests/unit/hub_fixture.h"
 #include "tests/unit/hub_takeover_fixture.h"
 
@@ -140,6 +142,34 @@ static void test_hub_members__a_restart_is_recorded_with_the_generation_it_leads
     assert_int_equal(hub_restarts_total(w.hub), 1);
     assert_int_equal(w.peers[0].last_assign.assign.restarts, 1);
     stop();
+}
+
+/* A status that was written by hand, and a member that claims as many: later restarts count on. */
+static void test_hub_members__counts_on_from_any_number_of_restarts(void **state)
+{
+    struct hub_start s = {.restarts_total = INT_MAX, .restarts_ignored = INT_MAX};
+    int before;
+
+    (void)state;
+    for (int by_member = 0; by_member < 2; by_member++) {
+        start(1, 1, by_member ? &(struct hub_start){.recorded = {1, 4}} : &s);
+        if (by_member) {
+            remember(0, 1);
+            w.peers[0].last_assign.assign.restarts = INT_MAX;
+            hello(0);
+        } else {
+            form(1);
+        }
+        before = hub_restarts_total(w.hub);
+        assert_int_equal(before, 1000000000);
+        if (!by_member) { /* else they are used up */
+            fail_trainer(0);
+            ready(0);
+            assert_int_equal(hub_restarts_total(w.hub), before + 1);
+            assert_int_equal(w.peers[0].last_assign.assign.restarts, before + 1);
+        }
+        stop();
+    }
 }
 
 /* Its trainer failed in generation (1, 5) while there was no hub, and was started again. */
@@ -283,6 +313,7 @@ int main(void)
         TEST(without_a_record_only_a_majority_goes_on),
         TEST(a_late_record_counts_what_could_not_be_written),
         TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
+        TEST(counts_on_from_any_number_of_restarts),
         TEST(a_failure_reported_late_ends_no_newer_generation),
         TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
         TEST(a_failure_that_only_a_leaver_knows_counts),

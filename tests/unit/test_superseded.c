@@ -210,6 +210,29 @@ static void test_superseded__an_epoch_is_adopted_with_a_renewed_lease_alone(void
     stop(&w);
 }
 
+/* Numbers of the status are 64 bits wide, those of the hub are not. */
+static void test_superseded__counts_beyond_an_int_do_not_turn_around(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    start_training(&w, 4, 3);
+    put_status(&w, "{\"rendezvous\":{\"epoch\":4,\"generation\":3,\"lineage\":[{\"epoch\":4,"
+                   "\"generation\":3,\"firstStep\":1}]},\"restarts\":{\"count\":4294967295,"
+                   "\"sinceReset\":-4294967295,\"ignored\":6442450943}}");
+    restart_controller(&w);
+    fake_io_run(w.io, 1000);
+    all_say_hello(&w);
+    tick(&w, 15000);
+    assert_non_null(w.network.hubs[0].hub);
+    assert_true(hub_restarts_total(w.network.hubs[0].hub) >= 1000000000);
+    assert_true(hub_restarts_ignored(w.network.hubs[0].hub) >= 1000000000);
+    assert_int_equal(hub_restarts(w.network.hubs[0].hub), 0);
+    assert_string_not_equal(condition(&w, "Failed"), "True");
+    stop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +243,7 @@ int main(void)
             test_superseded__a_status_removed_while_nobody_leads_is_learnt_from_the_members),
         cmocka_unit_test(test_superseded__a_greater_epoch_of_the_status_is_outranked),
         cmocka_unit_test(test_superseded__an_epoch_is_adopted_with_a_renewed_lease_alone),
+        cmocka_unit_test(test_superseded__counts_beyond_an_int_do_not_turn_around),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
