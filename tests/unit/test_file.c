@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/rand.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,6 +26,36 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+
+/* ---- in place of libraries' ------------------------------------------------------------------ */
+
+static bool is_guessed; /* random bytes are 0x5a: another process knows the temporary name */
+static int cut_fd = -1; /* a write to it stops after five bytes … */
+static int cuts_left;   /* … so many times, and then fails; -1 = it never fails */
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+int RAND_bytes(unsigned char *out, int size)
+{
+    if (!is_guessed)
+        return getrandom(out, (size_t)size, 0) == size;
+    memset(out, 0x5a, (size_t)size);
+    return 1;
+}
+
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
+ssize_t write(int fd, const void *data, size_t size)
+{
+    if (fd != cut_fd)
+        return syscall(SYS_write, fd, data, size);
+    if (cuts_left == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    cuts_left -= cuts_left > 0;
+    return syscall(SYS_write, fd, data, size < 5 ? size : 5);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static char folder[] = "/tmp/fleetjob-file-XXXXXX";
 
@@ -165,6 +198,57 @@ static void test_file__two_writers_do_not_meet(void **state)
     assert_int_equal(count_entries(), 0);
 }
 
+/* Another user of the volume guesses the temporary name, and waits there with a link or a file. */
+static void test_file__follows_and_overwrites_nothing_at_its_temporary_name(void **state)
+{
+    FLEET_AUTO_FREE char *path = at("out");
+    FLEET_AUTO_FREE char *planted = at(".out.5a5a5a5a5a5a5a5a.tmp");
+    FLEET_AUTO_FREE char *target = at("target");
+    struct fleet_error err;
+
+    (void)state;
+    assert_int_equal(fleet_file_write(path, "old", 3, NULL), 0);
+    assert_int_equal(fleet_file_write(target, "kept", 4, NULL), 0);
+    is_guessed = true;
+    assert_int_equal(symlink(target, planted), 0);
+    assert_int_equal(fleet_file_write(path, "new", 3, &err), -EEXIST);
+    assert_non_null(strstr(err.text, path));
+    expect_content(target, "kept");
+    assert_int_equal(unlink(target), 0);
+    assert_int_equal(fleet_file_write(path, "new", 3, NULL), -EEXIST);
+    assert_int_equal(access(target, F_OK), -1); /* not made through the link, either */
+    assert_int_equal(unlink(planted), 0);
+    assert_int_equal(link(path, planted), 0); /* a file, which is also known by another name */
+    assert_int_equal(fleet_file_write(path, "new", 3, NULL), -EEXIST);
+    expect_content(path, "old");
+    expect_content(planted, "old");
+    assert_int_equal(unlink(planted), 0);
+    assert_int_equal(fleet_file_write(path, "new", 3, NULL), 0);
+    is_guessed = false;
+    expect_content(path, "new");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(count_entries(), 0);
+}
+
+/* A disk that is filling up takes a part of what is written, and no more. */
+static void test_file__a_short_write_is_gone_on_with_or_fails(void **state)
+{
+    FLEET_AUTO_FREE char *path = at("out");
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    (void)state;
+    assert_true(fd >= 0);
+    cut_fd = fd;
+    cuts_left = -1;
+    assert_int_equal(fleet_file_write_all(fd, "0123456789abcdef", 16), 0);
+    expect_content(path, "0123456789abcdef");
+    cuts_left = 1;
+    assert_int_equal(fleet_file_write_all(fd, "0123456789abcdef", 16), -ENOSPC);
+    cut_fd = -1;
+    (void)close(fd);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void age(const char *path)
 {
     struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -233,6 +317,8 @@ int main(void)
         cmocka_unit_test(test_file__replaces_nothing_but_regular_files),
         cmocka_unit_test(test_file__does_not_replace_what_came_meanwhile),
         cmocka_unit_test(test_file__two_writers_do_not_meet),
+        cmocka_unit_test(test_file__follows_and_overwrites_nothing_at_its_temporary_name),
+        cmocka_unit_test(test_file__a_short_write_is_gone_on_with_or_fails),
         cmocka_unit_test(test_file__old_temporary_files_are_removed),
         cmocka_unit_test(test_file__a_full_disk_leaves_the_old_content),
     };

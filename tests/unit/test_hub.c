@@ -256,6 +256,92 @@ static void test_hub__newcomers_that_come_together_join_together(void **state)
     stop();
 }
 
+/* ---- what the user asked for ----------------------------------------------------------------- */
+
+/* Field by field into memory that held something else, so that the bytes between them differ. */
+static void fill_policy(struct hub_policy *to, const struct hub_policy *from, int rest)
+{
+    memset(to, rest, sizeof(*to));
+    to->min = from->min;
+    to->max = from->max;
+    to->desired = from->desired;
+    to->rejoin_grace_ms = from->rejoin_grace_ms;
+    to->timeout_ms = from->timeout_ms;
+    to->replacement_ms = from->replacement_ms;
+    to->restarts_max = from->restarts_max;
+    to->rules.items = from->rules.items;
+    to->rules.count = from->rules.count;
+    to->reset_after_steps = from->reset_after_steps;
+    to->progress_interval_ms = from->progress_interval_ms;
+    to->own_trainer = from->own_trainer;
+    to->grid = from->grid;
+    to->ranks_of_member = from->ranks_of_member;
+}
+
+/* The same rule at another place in memory. */
+static struct failure_rule copied_rule(int rest, int64_t *code, const char *const *causes)
+{
+    struct failure_rule rule;
+
+    memset(&rule, rest, sizeof(rule));
+    rule.name = "disk";
+    rule.action = FAILURE_IGNORE;
+    rule.exit_codes = code;
+    rule.exit_code_count = 1;
+    rule.causes = causes;
+    rule.cause_count = 1;
+    return rule;
+}
+
+static void test_hub__compares_what_a_policy_says_not_its_bytes(void **state)
+{
+    char words[2][8] = {"NoSpace", "NoSpace"};
+    const char *causes[2][1] = {{words[0]}, {words[1]}};
+    int64_t codes[2] = {28, 28};
+    struct failure_rule rules[2] = {copied_rule(0, &codes[0], causes[0]),
+                                    copied_rule(0xff, &codes[1], causes[1])};
+    struct hub_policy base = policy(1, 2), own, same;
+    struct hub_start s = {.job_uid = "job"};
+    struct hub *hub;
+
+    (void)state;
+    base.rules = (struct failure_rules){.items = &rules[0], .count = 1};
+    fill_policy(&own, &base, 0);
+    hub = hub_new(&s, &own, 0);
+    base.rules.items = &rules[1];
+    fill_policy(&same, &base, 0xff);
+    /* As bytes they differ. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
+    assert_int_not_equal(memcmp(&own, &same, sizeof(own)), 0);
+    assert_true(hub_has_policy(hub, &same));
+#define EXPECT_CHANGE(change)                       \
+    do {                                            \
+        struct hub_policy p = same;                 \
+        p.change;                                   \
+        if (hub_has_policy(hub, &p))                \
+            fail_msg("%s is not noticed", #change); \
+    } while (0)
+    EXPECT_CHANGE(min = 2);
+    EXPECT_CHANGE(max = 3);
+    EXPECT_CHANGE(desired = 3);
+    EXPECT_CHANGE(rejoin_grace_ms = 501);
+    EXPECT_CHANGE(timeout_ms = 1);
+    EXPECT_CHANGE(replacement_ms = 1);
+    EXPECT_CHANGE(restarts_max = 4);
+    EXPECT_CHANGE(rules.count = 0);
+    EXPECT_CHANGE(reset_after_steps = 101);
+    EXPECT_CHANGE(progress_interval_ms = 1);
+    EXPECT_CHANGE(own_trainer = true);
+    EXPECT_CHANGE(grid.world = 2);
+    EXPECT_CHANGE(grid.degree[0] = 2);
+    EXPECT_CHANGE(ranks_of_member = 2);
+    codes[1] = 29;
+    assert_false(hub_has_policy(hub, &same));
+    codes[1] = 28;
+    words[1][0] = 'n';
+    assert_false(hub_has_policy(hub, &same));
+    hub_free(hub);
+}
+
 #define TEST(name) cmocka_unit_test(test_hub__##name)
 
 int main(void)
@@ -272,6 +358,7 @@ int main(void)
         TEST(grows_and_shrinks_without_counting),
         TEST(a_smaller_size_keeps_the_only_holder_of_the_state),
         TEST(newcomers_that_come_together_join_together),
+        TEST(compares_what_a_policy_says_not_its_bytes),
     };
     return cmocka_run_group_tests_name("hub", tests, NULL, NULL);
 }
