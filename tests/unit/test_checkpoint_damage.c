@@ -29,7 +29,7 @@
 #include "libfleet/training/training.h"
 #include "tests/unit/checkpoint_fixture.h"
 
-/* ---- in place of the C library's -------------------------------------------------------------- */
+/* ---- in place of the C library's ------------------------------------------------------------ */
 
 static int reads_left =
     -1; /* before another process cuts the file that is read; -1 = it does not */
