@@ -230,7 +230,7 @@ static void test_file__follows_and_overwrites_nothing_at_its_temporary_name(void
     assert_int_equal(count_entries(), 0);
 }
 
-/* A disk that is filling up takes a part of what is written, and no more. */
+/* A disk that is filling up takes only the first bytes of a write. */
 static void test_file__a_short_write_is_gone_on_with_or_fails(void **state)
 {
     FLEET_AUTO_FREE char *path = at("out");
