@@ -20,7 +20,7 @@ static int64_t gradient_place(const struct program *program, int parameter,
     const struct program_var *var = &program->vars[parameter];
     int64_t at = held ? held->places[program_gradient_of(program, parameter)] : var->flat_offset;
 
-    *out_count = at < 0 ? 0 : program_var_elements(var);
+    *out_count = held && at < 0 ? 0 : program_var_elements(var);
     return at < 0 ? 0 : at;
 }
 
