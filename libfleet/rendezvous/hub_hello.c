@@ -113,8 +113,8 @@ static void describe_peer(struct hub_peer *peer, const struct message_hello *hel
 static void learn_generation(struct hub *hub, const struct message_hello *hello,
                              struct hub_output *out)
 {
-    int told = hello->restarts < HUB_RESTARTS_MAX ? hello->restarts : HUB_RESTARTS_MAX;
-    int more = told - hub->restarts_total;
+    int restarts = hello->restarts < HUB_RESTARTS_MAX ? hello->restarts : HUB_RESTARTS_MAX;
+    int more = restarts - hub->restarts_total;
     struct hub_record record = {.generation = hello->status.generation,
                                 .first_step = hello->status.step >= 0 ? hello->status.step + 1 : 1};
 

@@ -291,6 +291,20 @@ static inline struct story read_story(const struct run *run)
     return story;
 }
 
+/* The weights of `story` are those of the newest checkpoint in folder `name`. */
+static inline void expect_exported(const char *name, const struct story *story)
+{
+    char path[128], out[128];
+    struct run run;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    (void)snprintf(out, sizeof(out), "%s/%s.safetensors", folder, name);
+    run_words(&run, "export", path, out, NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, story->sha256);
+    release(&run);
+}
+
 static inline struct story expect_success(const struct run *run, int64_t steps)
 {
     struct story story;

@@ -72,20 +72,6 @@ static void test_cells_run__a_model_begins_as_on_one_worker(void **state)
     assert_true(fabs(divided.first_loss - whole.first_loss) < 1e-5 * whole.first_loss);
 }
 
-/* SHA-256 of the weights in `path`, an export. */
-static void expect_exported(const char *name, const struct story *story)
-{
-    char path[128], out[128];
-    struct run run;
-
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    (void)snprintf(out, sizeof(out), "%s/%s.safetensors", folder, name);
-    run_words(&run, "export", path, out, NULL);
-    expect_exit(&run, 0);
-    expect_words(&run.out, story->sha256);
-    release(&run);
-}
-
 static void test_cells_run__any_degree_goes_on_from_any_checkpoint(void **state)
 {
     static const struct {

@@ -164,20 +164,6 @@ static void test_pipeline_run__evaluates_as_one_worker(void **state)
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* SHA-256 of the weights in the newest checkpoint of `name`. */
-static void expect_exported(const char *name, const struct story *story)
-{
-    char path[128], out[128];
-    struct run run;
-
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    (void)snprintf(out, sizeof(out), "%s/%s.safetensors", folder, name);
-    run_words(&run, "export", path, out, NULL);
-    expect_exit(&run, 0);
-    expect_words(&run.out, story->sha256);
-    release(&run);
-}
-
 /* One job after another goes on from the same folder; in the end it is as if one had run. */
 static void test_pipeline_run__any_degree_goes_on_from_any_checkpoint(void **state)
 {

@@ -266,7 +266,7 @@ struct cluster_run { /* a generation */
 struct cluster_pod { /* every pod there ever was */
     char uid[48], name[64];
     int job, index, attempt;
-    bool is_deleted; /* by anybody but its node */
+    bool is_deleted; /* its deletion was asked for, also by its node when it ends one */
 };
 
 struct cluster_create { /* of a pod, as a replica that leads has sent it */
