@@ -129,11 +129,15 @@ for rival in "${rivals[@]}"; do
     start_rival ${rival}
 done
 eventually curl -sf http://127.0.0.1:18080/readyz
-FLEETJOB_BENCH_SERVERS="controller=${started[0]}"
-for server in apiserver etcd scheduler manager kwok; do
-    FLEETJOB_BENCH_SERVERS+=" $server=$("$cluster" pid "$server")"
-done
-export FLEETJOB_BENCH_SERVERS
+name_servers() { # for bench_pods: the processes whose processor time it counts
+    FLEETJOB_BENCH_SERVERS="controller=${started[0]}"
+    local server
+    for server in apiserver etcd scheduler manager kwok; do
+        FLEETJOB_BENCH_SERVERS+=" $server=$("$cluster" pid "$server")"
+    done
+    export FLEETJOB_BENCH_SERVERS
+}
+name_servers
 
 echo "== $pods pods made, nothing scheduled (load $(cut -d' ' -f1 /proc/loadavg))"
 "$cluster" stop scheduler
@@ -141,6 +145,7 @@ for _ in $(seq "$rounds"); do
     for who in "${whos[@]}"; do measure "$who"; done
 done
 "$cluster" start scheduler
+name_servers # the scheduler is another process now
 
 echo "== $pods pods until all run (load $(cut -d' ' -f1 /proc/loadavg))"
 for _ in $(seq "$rounds"); do
