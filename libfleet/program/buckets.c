@@ -13,8 +13,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 
-#define TYPES (PROGRAM_UINT8 + 1)
-#define NONE  (-1)
+#define NONE (-1)
 
 /* The bucket that a type fills. */
 struct open_bucket {
@@ -26,14 +25,9 @@ struct open_bucket {
 static int check(const struct bucket_gradient *gradients, int count, struct fleet_error *err)
 {
     for (int i = 0; i < count; i++) {
-        enum program_type type = gradients[i].type;
-
+        fleet_assert(gradients[i].type >= 0 && gradients[i].type < BUCKET_TYPES);
         if (gradients[i].elements < 1)
             return fleet_error(err, -EINVAL, "gradient %d has no elements", i);
-        if (type != PROGRAM_FP32 && type != PROGRAM_BF16 && type != PROGRAM_FP16)
-            return fleet_error(err, -EINVAL,
-                               "gradient %d is of type %s; gradients are fp32, bf16 or fp16", i,
-                               program_type_name(type));
     }
     return 0;
 }
@@ -42,10 +36,10 @@ static int check(const struct bucket_gradient *gradients, int count, struct flee
 static int number_buckets(const struct bucket_gradient *gradients, int count,
                           const struct bucket_limits *limits, int *numbers)
 {
-    struct open_bucket open[TYPES];
+    struct open_bucket open[BUCKET_TYPES];
     int used = 0;
 
-    for (int t = 0; t < TYPES; t++)
+    for (int t = 0; t < BUCKET_TYPES; t++)
         open[t] = (struct open_bucket){.number = NONE};
     for (int i = 0; i < count; i++) {
         struct open_bucket *bucket = &open[gradients[i].type];
@@ -57,7 +51,7 @@ static int number_buckets(const struct bucket_gradient *gradients, int count,
         if (bucket->number == NONE)
             bucket->number = used++;
         numbers[i] = bucket->number;
-        bucket->bytes += gradients[i].elements * (int64_t)program_type_size(gradients[i].type);
+        bucket->bytes += gradients[i].elements * gradients[i].type_size;
         if (bucket->bytes >= (bucket->closed_one ? limits->other : limits->first))
             *bucket = (struct open_bucket){.number = NONE, .closed_one = true};
     }

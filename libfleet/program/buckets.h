@@ -21,9 +21,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "libfleet/program/program.h"
-
 struct fleet_error;
+
+#define BUCKET_TYPES 16
 
 /* Limits in bytes; or, with `ends`, the number of the last gradient of each bucket, ascending. Ends
  * beyond the gradients are passed over; the last bucket takes what is left. All have one type
@@ -37,8 +37,9 @@ struct bucket_limits {
 
 struct bucket_gradient {
     int64_t elements;
-    enum program_type type;
-    bool sparse; /* rows and their numbers, never fused */
+    int type;          /* the caller's number, 0 to BUCKET_TYPES - 1; one size for one type */
+    int64_t type_size; /* bytes of an element */
+    bool sparse;       /* rows and their numbers, never fused */
 };
 
 struct bucket {
@@ -53,7 +54,7 @@ struct buckets {
 
 /*
  * Assign `count` >= 1 gradients. Release *out.
- * -EINVAL: a gradient without elements, or of a type that is not fp32, bf16 or fp16.
+ * -EINVAL: a gradient without elements.
  */
 int buckets_assign(const struct bucket_gradient *gradients, int count,
                    const struct bucket_limits *limits, struct buckets *out,

@@ -31,7 +31,9 @@ static int list_parameters(const struct program *program, int *params,
             continue;
         params[count] = i;
         gradients[count++] =
-            (struct bucket_gradient){.elements = program_var_elements(var), .type = var->type};
+            (struct bucket_gradient){.elements = program_var_elements(var),
+                                     .type = (int)var->type,
+                                     .type_size = (int64_t)program_type_size(var->type)};
     }
     return count;
 }
