@@ -3,7 +3,8 @@
 # function that libfleet.so lacks, and on a test that does not exist or never calls the function.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests='tests/integration/test_distributed.c tests/integration/test_rpc.c
+tests='tests/integration/test_ddp.c tests/integration/test_ddp_use.c
+    tests/integration/test_distributed.c tests/integration/test_rpc.c
     tests/integration/test_fs.c tests/integration/test_fleet_data.c
     tests/integration/test_spawn.c tests/integration/test_launch.c
     tests/unit/test_role.c'
@@ -14,8 +15,9 @@ What `paddle.distributed` offers, and the C function that stands for it in `flee
 ([include/fleet/fleet.h](../../include/fleet/fleet.h) is the manual,
 [a decision](../decisions/fleet-h.md) says why it is as it is). The table is generated from
 `distributed/api.txt`. The name of a test begins with that of its file. Tensors
-lie in the host's memory. RPC is in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems
-are in [fleet_fs.h](../../include/fleet/fleet_fs.h).
+lie in the host's memory. Data parallelism is in [fleet_ddp.h](../../include/fleet/fleet_ddp.h), RPC
+in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems are in
+[fleet_fs.h](../../include/fleet/fleet_fs.h).
 END
 awk -F' *[|] *' -v tests="$tests" -v map=distributed/libfleet.map '
     BEGIN {
