@@ -34,6 +34,7 @@ cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/i
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h
 cuda:                 agent/runtime/comm/device.h libfleet/base libfleet/program
 distributed:          distributed include/fleet agent/runtime/comm libfleet/base
+distributed:          libfleet/program/buckets.h agent/runtime/backend/cpu/kernels/typed.h
 tests:                .
 '
 
