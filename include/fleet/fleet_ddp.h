@@ -106,14 +106,14 @@ int fleet_ddp_ready(struct fleet_ddp *ddp, int tensor, struct fleet_error *err);
 
 /*
  * The same for a FLEET_DDP_SPARSE tensor: `count` >= 0 rows of the table with their numbers, which
- * may repeat. rows: [count], values: [count × width], width being the value's elements per row. Both
+ * may repeat. rows: [count], values: [count × width], where width is the elements of a row. Both
  * are copied, behind the rows that the gradient has.
  */
 int fleet_ddp_ready_rows(struct fleet_ddp *ddp, int tensor, const int64_t *rows, const void *values,
                          int64_t count, struct fleet_error *err);
 
 /* The gradient's rows, those of all ranks after a step, in the order of the ranks. The memory is
- * ddp's, until the next call for that tensor or fleet_ddp_clear(). Returns their number, -EINVAL. */
+ * ddp's, until the next call for that tensor or fleet_ddp_clear(). Their number, or -EINVAL. */
 int64_t fleet_ddp_rows(const struct fleet_ddp *ddp, int tensor, const int64_t **rows,
                        const void **values);
 
@@ -135,13 +135,13 @@ void fleet_ddp_clear(struct fleet_ddp *ddp);
  * the gradients of this rank. Returns the old value, with which the caller restores it. */
 bool fleet_ddp_set_sync(struct fleet_ddp *ddp, bool on);
 
-/* Do all ranks have the same bits in all values? -EPROTO names a tensor that differs. Collective. */
+/* Have all ranks the same bits in all values? -EPROTO names a tensor that differs. Collective. */
 int fleet_ddp_check_equal(struct fleet_ddp *ddp, struct fleet_error *err);
 
 /*
- * Average the gradients of `count` dense tensors, in buffers of at most 128 MiB of one type: Paddle's
- * fused_allreduce_gradients(). Entries without gradient and FLEET_DDP_FIXED ones are skipped, the
- * same ones on all ranks. -EINVAL: a FLEET_DDP_SPARSE entry, or a wrong one.
+ * Average the gradients of `count` dense tensors, in buffers of at most 128 MiB of one type, as
+ * Paddle's fused_allreduce_gradients(). Entries without gradient and FLEET_DDP_FIXED ones are
+ * skipped, the same ones on all ranks. -EINVAL: a FLEET_DDP_SPARSE entry, or a wrong one.
  */
 int fleet_all_reduce_gradients(const struct fleet_ddp_tensor *tensors, int count,
                                struct fleet_group *group, struct fleet_error *err);

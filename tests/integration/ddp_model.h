@@ -50,7 +50,7 @@ static inline void close_model(void)
 /* A bucket for each tensor. */
 static const struct fleet_ddp_options single = {.buffer_mb = 1e-6, .last_buffer_mb = 1e-6};
 
-/* What rank r adds to the gradient of tensor t in a step: a multiple of 3, so 1/3 of it is exact. */
+/* What rank r adds to the gradient of tensor t in a step: a multiple of 3: a third is exact. */
 static inline float part(int r, int t, int step)
 {
     return (float)(3 * (r + 1) * (t + 1) + 3 * step);
