@@ -24,13 +24,13 @@ $(LIBRARY): $(LIBRARY_OBJECTS) distributed/libfleet.map
 
 library: $(LIBRARY) ## libfleet.so, for trainers that use include/fleet/fleet.h
 
-install-library: library ## the library, its headers, its pkg-config file and fleet.py
+install-library: library ## the library, its headers, its pkg-config file and its Python
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include/fleet
 	@install -m 755 $(LIBRARY) $(DESTDIR)$(PREFIX)/lib
 	@ln -sf libfleet.so.0 $(DESTDIR)$(PREFIX)/lib/libfleet.so
 	@install -m 644 include/fleet/*.h $(DESTDIR)$(PREFIX)/include/fleet
 	@install -d $(DESTDIR)$(PREFIX)/share/fleetjob/python
-	@install -m 644 python/fleet.py $(DESTDIR)$(PREFIX)/share/fleetjob/python
+	@install -m 644 python/*.py $(DESTDIR)$(PREFIX)/share/fleetjob/python
 	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' distributed/fleet.pc.in \
 	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/fleet.pc
 

@@ -86,30 +86,38 @@ def _handle(group):
 
 
 class _Task:
-    """A running operation. It keeps the memory of its tensors."""
+    """A running operation. It keeps the memory of its tensors; `after` is called once it is done."""
 
-    def __init__(self, handle, keep):
-        self.handle, self.keep = handle, keep
+    def __init__(self, handle, keep, after=None):
+        self.handle, self.keep, self.after = handle, keep, after
+
+    def _end(self):
+        after, self.after = self.after, None
+        if after:
+            after()
+        return True
 
     def wait(self):
         _call(_c.fleet_task_wait, self.handle)
-        return True
+        return self._end()
 
     def is_completed(self):
-        return _call(_c.fleet_task_done, self.handle) == 1
+        return _call(_c.fleet_task_done, self.handle) == 1 and self._end()
 
     def __del__(self):
         _c.fleet_task_free(self.handle)
 
 
-def _run(function, tensors, arguments, group, sync_op):
-    """tensors first, then arguments, group, task, error."""
+def _run(function, tensors, arguments, group, sync_op, after=None):
+    """tensors first, then arguments, group, task, error; after() follows the operation."""
     pairs = [_tensor(t) if t is not None else (None, None) for t in tensors]
     structures = [ctypes.byref(s) if s is not None else None for s, _ in pairs]
     task = ctypes.c_void_p()
     _call(function, *structures, *arguments, _handle(group),
           None if sync_op else ctypes.byref(task))
-    return None if sync_op else _Task(task, pairs)
+    if not sync_op:
+        return _Task(task, pairs, after)
+    return after() if after else None
 
 
 # ---- environment and groups ----------------------------------------------------------------------
@@ -231,13 +239,12 @@ def broadcast(tensor, src, group=None, sync_op=True):
     return _run(_c.fleet_broadcast, [tensor], [src], group, sync_op)
 
 
-def all_gather(tensor_list, tensor, group=None):
+def all_gather(tensor_list, tensor, group=None, sync_op=True):
     """Fills an empty list with new tensors, else its tensors in place."""
     if not tensor_list:
         tensor_list.extend(_copy(tensor) for _ in range(get_world_size(group)))
     whole, back = _join(tensor_list)
-    _run(_c.fleet_all_gather, [whole, tensor], [], group, True)
-    back()
+    return _run(_c.fleet_all_gather, [whole, tensor], [], group, sync_op, back)
 
 
 def _copy(tensor):
@@ -248,23 +255,22 @@ def _copy(tensor):
     return memoryview(bytearray(view)).cast(view.format.lstrip("@=<"))
 
 
-def reduce_scatter(tensor, tensor_list, op=ReduceOp.SUM, group=None):
+def reduce_scatter(tensor, tensor_list, op=ReduceOp.SUM, group=None, sync_op=True):
     whole, _ = _join(tensor_list)
-    _run(_c.fleet_reduce_scatter, [tensor, whole], [op], group, True)
+    return _run(_c.fleet_reduce_scatter, [tensor, whole], [op], group, sync_op)
 
 
-def scatter(tensor, tensor_list=None, src=0, group=None):
+def scatter(tensor, tensor_list=None, src=0, group=None, sync_op=True):
     whole = _join(tensor_list)[0] if tensor_list else None
-    _run(_c.fleet_scatter, [tensor, whole], [src], group, True)
+    return _run(_c.fleet_scatter, [tensor, whole], [src], group, sync_op)
 
 
-def alltoall(in_tensor_list, out_tensor_list, group=None):
+def alltoall(in_tensor_list, out_tensor_list, group=None, sync_op=True):
     if not out_tensor_list:
         out_tensor_list.extend(_copy(t) for t in in_tensor_list)
     send, _ = _join(in_tensor_list)
     receive, back = _join(out_tensor_list)
-    _run(_c.fleet_all_to_all, [receive, send], [], group, True)
-    back()
+    return _run(_c.fleet_all_to_all, [receive, send], [], group, sync_op, back)
 
 
 def alltoall_single(in_tensor, out_tensor, in_split_sizes=None, out_split_sizes=None, group=None,
@@ -476,3 +482,6 @@ def get_all_worker_infos():
         return [WorkerInfo(workers[i]) for i in range(count.value)]
     finally:
         _libc.free(workers)
+
+
+import fleet_stream as stream  # noqa: E402  (it uses what stands above)

@@ -17,7 +17,9 @@ What `paddle.distributed` offers, and the C function that stands for it in `flee
 `distributed/api.txt`. The name of a test begins with that of its file. Tensors
 lie in the host's memory. Data parallelism is in [fleet_ddp.h](../../include/fleet/fleet_ddp.h), RPC
 in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems are in
-[fleet_fs.h](../../include/fleet/fleet_fs.h).
+[fleet_fs.h](../../include/fleet/fleet_fs.h). The compute stream of host memory is the calling
+thread, so the functions for streams are those without; `fleet.stream` in Python has Paddle's
+arguments.
 END
 awk -F' *[|] *' -v tests="$tests" -v map=distributed/libfleet.map '
     BEGIN {

@@ -101,6 +101,72 @@ def messages():
     assert not dist.is_initialized()
 
 
+def refused(code, function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except dist.FleetError as problem:
+        assert problem.code == code, problem
+        return
+    sys.exit(f"{function.__name__}: not refused")
+
+
+def streams():
+    dist.init_parallel_env()
+    rank = dist.get_rank()
+    data = by_rank(rank, [4, 5, 6], [1, 2, 3])
+    task = dist.stream.all_reduce(data, sync_op=False)
+    task.wait()
+    check(data, [5, 7, 9])
+    refused(-22, dist.stream.all_reduce, data, sync_op=False, use_calc_stream=True)
+
+    data = by_rank(rank, [1, 7], [3, 2])
+    dist.stream.reduce(data, dst=1, op=dist.ReduceOp.MAX, use_calc_stream=True)
+    if rank == 1:
+        check(data, [3, 7])
+    data = by_rank(rank, [0], [9])
+    dist.stream.broadcast(data, src=1)
+    check(data, [9])
+
+    whole = array("i", [0] * 4)
+    dist.stream.all_gather(whole, by_rank(rank, [1, 2], [3, 4]))
+    check(whole, [1, 2, 3, 4])
+    parts = []
+    task = dist.stream.all_gather(parts, by_rank(rank, [1, 2], [3, 4]), sync_op=False)
+    task.wait()
+    check(parts[1], [3, 4])
+
+    out = array("i", [0, 0])
+    dist.stream.alltoall(out, by_rank(rank, [1, 2], [3, 4]))
+    check(out, [1, 3] if rank == 0 else [2, 4])
+    parts = []
+    task = dist.stream.alltoall(parts, [by_rank(rank, [1], [3]), by_rank(rank, [2], [4])],
+                                sync_op=False)
+    while not task.is_completed():
+        pass
+    check(parts[0], [1] if rank == 0 else [2])
+    refused(-22, dist.stream.alltoall, out, [out, out])
+    receive = by_rank(rank, [0, 0], [0, 0, 0])
+    dist.stream.alltoall_single(receive, by_rank(rank, [0, 1, 2], [3, 4]),
+                                [1, 1] if rank == 0 else [2, 1], [1, 2] if rank == 0 else [1, 1])
+    check(receive, [0, 3] if rank == 0 else [1, 2, 4])
+
+    data = array("i", [0, 0])
+    dist.stream.reduce_scatter(data, by_rank(rank, [1, 2, 3, 4], [5, 6, 7, 8]))
+    check(data, [6, 8] if rank == 0 else [10, 12])
+    data = array("i", [0])
+    dist.stream.scatter(data, [array("i", [7]), array("i", [8])] if rank == 1 else None, src=1)
+    check(data, [7] if rank == 0 else [8])
+    if rank == 0:
+        refused(-22, dist.stream.scatter, data, None, src=0)
+
+    data = by_rank(rank, [5], [0])
+    if rank == 0:
+        dist.stream.send(data, dst=1)
+    else:
+        dist.stream.recv(data, src=0)
+    check(data, [5])
+
+
 @dist.remote
 def add(a, b):
     return a + b
@@ -129,4 +195,4 @@ def rpc():
     dist.shutdown()
 
 
-{"collectives": collectives, "messages": messages, "rpc": rpc}[sys.argv[1]]()
+{"collectives": collectives, "messages": messages, "streams": streams, "rpc": rpc}[sys.argv[1]]()
