@@ -243,6 +243,7 @@ void fake_apiserver_handle(struct fake_apiserver *server, const struct fake_requ
         serve(server, &a, request, body, response);
     if (failure) {
         fake_response_release(response);
+        response->is_ordered = true;
         response->drop = failure->status == 0;
         response->retry_after_s = failure->retry_after_s;
         if (!response->drop)

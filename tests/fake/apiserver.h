@@ -50,6 +50,7 @@ struct fake_response {
     int retry_after_s;        /* 0: no such header */
     struct fake_watch *watch; /* a stream: read it, then close it; else NULL */
     bool drop;                /* close the connection without an answer */
+    bool is_ordered;          /* a failure of fake_apiserver_fail() */
 };
 
 /* Answer one request. *response starts as all zero; release it with fake_response_release(). */

@@ -61,7 +61,7 @@ struct fake_io {
     double stream_pause_ms;
     struct fleet_random_key key;
     uint64_t draws;
-    double now_ms;
+    double now_ms, hindered_ms;
     struct kube_call calls; /* head of the ring */
 };
 
@@ -160,6 +160,11 @@ static void keep_metadata(struct fake_response *response)
     fleet_strbuf_append(&response->body, text);
 }
 
+static void note_hindrance(struct fake_io *io, double until_ms)
+{
+    io->hindered_ms = fmax(io->hindered_ms, until_ms);
+}
+
 static void arrive(struct fake_io *io, struct kube_call *call)
 {
     struct fake_request request = {call->method, call->path, call->body,
@@ -176,6 +181,8 @@ static void arrive(struct fake_io *io, struct kube_call *call)
     call->due_ms = io->now_ms + latency(io);
     if (call->step == STEP_FAILS && !call->response.drop) /* lost silently */
         call->due_ms = call->request.streaming ? io->now_ms + SILENT_PEER : call->deadline_ms;
+    if (call->step == STEP_FAILS || call->response.is_ordered)
+        note_hindrance(io, call->due_ms);
 }
 
 static void stream(struct fake_io *io, struct kube_call *call)
@@ -184,6 +191,8 @@ static void stream(struct fake_io *io, struct kube_call *call)
     size_t size;
 
     call->due_ms = io->now_ms + io->stream_pause_ms;
+    if (io->weather.unreachable || call->over)
+        note_hindrance(io, io->now_ms);
     if (io->weather.unreachable) {
         if (call->unreachable_since_ms < 0)
             call->unreachable_since_ms = io->now_ms;
@@ -204,6 +213,7 @@ static void stream(struct fake_io *io, struct kube_call *call)
         return;
     }
     if (uniform(io) < io->weather.cut_stream) {
+        note_hindrance(io, io->now_ms);
         end_with_error(call, KUBE_ERROR_UNREACHABLE, "the stream broke");
         return;
     }
@@ -233,6 +243,7 @@ static void run_call(struct fake_io *io, struct kube_call *call)
         if (io->weather.unreachable || uniform(io) < io->weather.lost_request) {
             call->step = STEP_FAILS;
             call->due_ms = fmin(call->deadline_ms, io->now_ms + SILENT_PEER);
+            note_hindrance(io, call->due_ms);
         } else {
             arrive(io, call);
         }
@@ -325,6 +336,7 @@ struct fake_io *fake_io_new(struct fake_apiserver *server, uint64_t seed)
     io->io.ops = &fake_ops;
     io->server = server;
     io->weather.latency_min_ms = io->weather.latency_max_ms = 1;
+    io->hindered_ms = -1;
     io->stream_pause_ms = STREAM_PAUSE;
     io->key = fleet_random_key(seed, "fake_io", 0);
     io->calls.next = io->calls.previous = &io->calls;
@@ -343,6 +355,11 @@ void fake_io_free(struct fake_io *io)
 struct kube_io *fake_io_kube(struct fake_io *io)
 {
     return &io->io;
+}
+
+double fake_io_hindered_ms(const struct fake_io *io)
+{
+    return io->hindered_ms;
 }
 
 struct fake_weather *fake_io_weather(struct fake_io *io)

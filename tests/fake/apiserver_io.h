@@ -43,6 +43,10 @@ void fake_io_set_stream_pause(struct fake_io *io, double pause_ms);
 
 double fake_io_now_ms(const struct fake_io *io);
 
+/* Until when a fault of the network or of the server has held up one of the calls: a request or an
+ * answer that was lost, a failure that was ordered, a stream that ended. -1: never. */
+double fake_io_hindered_ms(const struct fake_io *io);
+
 /* The time of the next deadline; HUGE_VAL: none. The first function does not count polls of streams
  * that have nothing new, the second does. */
 double fake_io_next_ms(const struct fake_io *io);

@@ -28,7 +28,8 @@
  * (12) A line of the controller's log that names a job has the key of the job.
  *
  *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1, by JOBS=1
- *     processes at once.
+ *     processes at once. EXCUSES=1 prints the seeds in which rule (8) let something pass
+ *     (tests/fake/cluster/excuses.c).
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -80,6 +81,16 @@ static void on_broken(struct cluster *c, const char *text)
     longjmp(end_of_broken, 1);
 }
 
+static void print_excuses(const struct cluster *c)
+{
+    char names[100];
+
+    if (c->excuses == 0 || number_from("EXCUSES", 0) == 0)
+        return;
+    cluster_excuses_print(c->excuses, names, sizeof(names));
+    print_message("SEED=%lu: (8) excused:%s\n", c->seed, names);
+}
+
 /* The digest of the history. */
 static uint64_t play_whole(unsigned long seed, bool is_trace, struct tally *tally)
 {
@@ -96,6 +107,7 @@ static uint64_t play_whole(unsigned long seed, bool is_trace, struct tally *tall
     while (c->now_ms < end_ms)
         cluster_turn(c);
     cluster_check_end(c);
+    print_excuses(c);
     tally->faults += c->faults;
     tally->leaders += c->leaders;
     tally->runs += c->runs_made;
@@ -281,7 +293,7 @@ static void test_cluster__keeps_them_where_they_once_were_broken(void **state)
         103002679,  /* one of two trainers died after a step that no heartbeat had told */
         103000245,  /* a pod was deleted before it ran: taken for the cause */
         /* the leader that had heard why all workers left was lost before it could write that */
-        3103000595, 3103003933,
+        3103000595, 3103003933, 3103008363, 3103010069, 3103011737, 3103012802, 3103013633,
         /* a restart was known to a worker only that no leader reached until its pod was gone */
         3104003758, 3103001607, /* a leader learnt of a restart whose cause nobody alive knows */
         3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */

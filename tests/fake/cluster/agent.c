@@ -244,6 +244,7 @@ void cluster_agent_kill(struct cluster *c, struct cluster_agent *a, int exit_cod
     if (exit_code == 137)
         cluster_restarts_hurt(c, a, c->now_ms);
     a->is_alive = false;
+    a->ended_ms = c->now_ms;
     a->exit_code = exit_code;
     if (!is_silent)
         close_connection(c, a);
@@ -367,6 +368,10 @@ static void take_message(struct cluster *c, const struct cluster_event *event)
         cluster_broken(c, "%s: %s", err.text, event->text->text);
     if (event->type == CLUSTER_TO_HUB && hosted) {
         a->heard_by = c->leaders;
+        if (message.type == MESSAGE_LEFT) {
+            a->left_to = c->leaders;
+            a->left_ms = c->now_ms;
+        }
         hub_receive(hosted->hub, event->connection, &message, c->now_ms, &hub_out);
         cluster_hub_apply(hosted, &hub_out);
     } else if (event->type == CLUSTER_TO_MEMBER && a->is_alive &&

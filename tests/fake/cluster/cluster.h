@@ -19,6 +19,7 @@
  *   own.c         own trainers
  *   check.c       the rules that must hold after every step
  *   restarts.c    the rules for the number of restarts
+ *   excuses.c     what these rules cannot ask for
  *   faults.c      faults and changes by users, by seed
  *
  * All fields of the struct are open: the tests set them and read them.
@@ -185,6 +186,9 @@ struct cluster_agent {
     double kill_at_ms;         /* the grace of its pod is over */
     bool is_taken;             /* Kubernetes takes its pod away, … */
     bool is_termed;            /* … SIGTERM was sent */
+    int left_to;               /* the leader that has heard its goodbye, counted from 1; 0 = none */
+    double left_ms, ended_ms;  /* when that was; when it ended */
+    bool is_unheard;           /* it has ended while nobody led, without a goodbye */
     int killed_in;             /* the generation whose trainer was killed here last, by its run */
     int heard_by;              /* the leader whose hub has last heard from it, counted from 1 */
     int exit_code;             /* when it has ended */
@@ -257,22 +261,32 @@ struct cluster_run { /* a generation */
     bool is_restart; /* one more than the generation before, … */
     int64_t before;  /* … which was this one; those in between were recorded only */
     bool is_recorded, was_recorded;
-    bool is_cause_lost; /* all have left, and the leader that heard why is gone; it wrote nothing */
+    bool is_cause_lost;    /* see cluster_excuse_unled() */
+    bool is_cause_unknown; /* only its members could tell the leader that recorded it */
     uint32_t own_finished; /* own trainers: bit i: rank i has exited with 0 */
     bool must_count;       /* a trainer was killed while its hub knew it to run, … */
-    int killed_under;      /* … this leader's, counted from 1 */
+    int killed_under;      /* … this leader's, counted from 1, … */
+    double killed_ms;      /* … then */
 };
 
 struct cluster_pod { /* every pod there ever was */
     char uid[48], name[64];
     int job, index, attempt;
-    bool is_deleted; /* its deletion was asked for, also by its node when it ends one */
+    double deleted_ms; /* when a fault deleted it; 0 = none did */
 };
 
 struct cluster_create { /* of a pod, as a replica that leads has sent it */
     char name[64];
     int replica;
     double at_ms;
+};
+
+enum cluster_excuse {
+    CLUSTER_EXCUSE_UNWRITTEN = 1, /* the leader was lost before it could write why all had left */
+    CLUSTER_EXCUSE_UNHEARD = 2,   /* nobody led when a worker left */
+    CLUSTER_EXCUSE_DELETION = 4,  /* a deleted pod explains why no member is left */
+    CLUSTER_EXCUSE_UNKNOWN = 8,   /* no leader knew the cause of a restart */
+    CLUSTER_EXCUSE_UNREACHED = 16 /* no leader reached the only worker that knew */
 };
 
 struct cluster_world { /* by seed */
@@ -317,6 +331,7 @@ struct cluster {
     int pod_count;
     struct cluster_create creates[2 * CLUSTER_PODS]; /* in the order in which they were sent */
     int create_count;
+    unsigned excuses; /* that were used: bits of enum cluster_excuse */
     double unled_ms;  /* when the last leader was lost */
     double thawed_ms; /* when a replica that was frozen goes on: its members may have left it */
     struct {
@@ -453,14 +468,26 @@ void cluster_restarts_term(struct cluster *c, const struct cluster_agent *a);
 void cluster_restarts_take(struct cluster *c, struct cluster_agent *a);
 /* A generation is ended by a resize: what its hub does not know by then did not end it. */
 void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation ended);
-/* The leader is being lost. */
-void cluster_restarts_unled(struct cluster *c);
 /* The job has used up its restarts, says its status. */
 void cluster_restarts_used_up(struct cluster *c, int job);
 /* A generation is sent to its members, together with the number of restarts including it. */
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts);
 /* The job as it stands on the server. */
 void cluster_restarts_check(struct cluster *c, int job, const cJSON *object);
+
+/* ---- excuses.c ------------------------------------------------------------------------------- */
+
+/* The leader is being lost; a replica leads. */
+void cluster_excuse_unled(struct cluster *c, int replica);
+void cluster_excuse_led(struct cluster *c);
+/* A fault deletes the pod. */
+void cluster_excuse_delete(struct cluster *c, const char *pod);
+/* May rule (8) let it pass? True = yes, and the excuse counts as used. */
+bool cluster_excuse_restart(struct cluster *c, const struct cluster_run *before);
+bool cluster_excuse_death(struct cluster *c, const struct cluster_run *before);
+bool cluster_excuse_untold(struct cluster *c, const struct cluster_run *run);
+/* Their names, for `excuses`. */
+void cluster_excuses_print(unsigned excuses, char *out, size_t size);
 
 /* ---- faults.c -------------------------------------------------------------------------------- */
 

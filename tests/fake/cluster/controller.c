@@ -205,8 +205,7 @@ static int open_network(void *user, struct hub_network *out, struct fleet_error 
     *out = fake_hub_network_table(network);
     c->leaders++;
     cluster_trace(c, "replica %d leads", spy->replica);
-    if (c->world.has_drains && c->now_ms - c->unled_ms > CLUSTER_GRACE_MS - 5000)
-        c->thawed_ms = c->now_ms; /* workers may have gone without a goodbye (seed 3150035210) */
+    cluster_excuse_led(c);
     if (c->world.is_whole) {
         cluster_door_open(c, spy->replica);
         return 0;
@@ -385,7 +384,7 @@ void cluster_replica_kill(struct cluster *c, int number)
     cluster_trace(c, "replica %d is gone", number);
     if (reconciler_is_leading(r->reconciler) || r->is_over) {
         c->unled_ms = c->now_ms;
-        cluster_restarts_unled(c);
+        cluster_excuse_unled(c, number);
     }
     cluster_door_close(r);
     reconciler_free(r->reconciler);

@@ -55,6 +55,7 @@ static void hurt_worker(struct cluster *c, struct cluster_agent *a, int kind)
     } else if (kind < 48) {
         cluster_agent_kill(c, a, 137, false);
     } else if (kind < 60) {
+        cluster_excuse_delete(c, a->pod);
         cluster_pod_delete(c, a->pod, kind < 52);
     } else if (kind < 75) {
         a->stopped_until_ms = c->now_ms + cluster_uniform(c, 100, 15000);
@@ -141,6 +142,7 @@ static void take_away(struct cluster *c, struct cluster_agent *a, const char *re
         reason);
     cluster_trace(c, "pod %s is taken away: %s", pod, reason);
     cluster_restarts_take(c, a);
+    cluster_excuse_delete(c, pod);
     if (reason[0])
         (void)fake_apiserver_do(c->server, "PATCH", path, body);
     cluster_pod_delete(c, pod, false);

@@ -53,8 +53,6 @@ void cluster_pod_delete(struct cluster *c, const char *pod, bool at_once)
 
     (void)snprintf(name, sizeof(name), "%s", pod); /* may belong to the object */
     cluster_trace(c, "pod %s is deleted%s", name, at_once ? " by force" : "");
-    for (int i = 0; i < c->pod_count; i++)
-        c->pods[i].is_deleted |= strcmp(c->pods[i].name, name) == 0;
     request(c, "DELETE", name, at_once ? "{\"gracePeriodSeconds\":0}" : "{}");
 }
 
@@ -277,6 +275,7 @@ static void evict_from(struct cluster *c, int node)
     pods = fake_apiserver_list(c->server, CLUSTER_PODS_PATH, &count);
     for (size_t i = 0; i < count; i++)
         if (node_of(pods[i]) == node && (is_object_gone || !is_deleting(pods[i]))) {
+            cluster_excuse_delete(c, fleet_json_text_at(pods[i], "metadata.name"));
             cluster_pod_delete(c, fleet_json_text_at(pods[i], "metadata.name"), is_object_gone);
             cluster_push(c, c->now_ms + 1,
                          (struct cluster_event){.type = CLUSTER_NODE_EVICT, .process = node});

@@ -14,16 +14,8 @@
  *   - the history of a job that is over has the newest of each leader, if that leader recorded it;
  *   - the status has the count of the generation that it records.
  *
- * A failure can get lost, too: the leader that knew it is gone and could not write, the worker has
- * not reached the next one, and a pod that is deleted explains why (seeds 100655043, 100635074 and
- * 100643082; with a survivor that only misses its peer, 3100701642). That pod may also have come
- * after the failure: no leader knows the members of a generation that no member tells it of (seeds
- * 100702590 and 100802492).
- *
- * Two causes of a leave can get lost. If no leader came within the grace period of the pod, no
- * leader learns why the worker left (seed 3150035210). If all workers leave, and the leader is lost
- * before it could write that, the cause is lost with that leader (cluster_restarts_unled()). The
- * next leader counts these workers as lost.
+ * A failure, or the cause of a leave, can get lost with the leader that knew it: excuses.c has the
+ * moments when that is so, and nothing else is let pass.
  *
  * The last rule is exact for the newest generation. A record may arrive late: its leader sent it,
  * assigned a later generation without a record, and is gone (seed 60060326). A leader may also
@@ -87,6 +79,7 @@ void cluster_restarts_kill(struct cluster *c, struct cluster_agent *a, int proce
         return;
     c->runs[t->run].must_count = true;
     c->runs[t->run].killed_under = c->leaders;
+    c->runs[t->run].killed_ms = c->now_ms;
     a->killed_in = t->run;
 }
 
@@ -117,29 +110,9 @@ void cluster_restarts_resize(struct cluster *c, int job, struct fleet_generation
         c->runs[newest].must_count = false;
 }
 
-/*
- * The leader is lost. If all workers of the newest generation have left, only that leader has heard
- * why. If the status still says that this generation trains, the next one counts them as lost
- * (seeds 3103000595, 3103008363 and 3103010069).
- */
-void cluster_restarts_unled(struct cluster *c)
-{
-    for (int i = 0; i < c->job_count; i++) {
-        struct cluster_run *run =
-            c->jobs[i].newest_run >= 0 ? &c->runs[c->jobs[i].newest_run] : NULL;
-        bool are_gone = run && c->jobs[i].trained >= run->generation.counter;
-        for (int place = 0; are_gone && place < run->count; place++) {
-            const struct cluster_agent *a = &c->agents[run->agents[place]];
-            are_gone = a->is_termed && (!a->is_alive || a->connection == 0);
-        }
-        if (are_gone)
-            run->is_cause_lost = true;
-    }
-}
-
 static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
 {
-    if (run->is_cause_lost || c->thawed_ms > run->assigned_ms - TROUBLE_MS)
+    if (c->thawed_ms > run->assigned_ms - TROUBLE_MS)
         return true;
     if (c->leaders > run->leaders + 1)
         return true;
@@ -149,41 +122,18 @@ static bool had_trouble(const struct cluster *c, const struct cluster_run *run)
     return false;
 }
 
-static bool is_member(const struct cluster *c, const struct cluster_run *run, const char *uid)
-{
-    for (int i = 0; i < run->count; i++)
-        if (strcmp(c->agents[run->agents[i]].uid, uid) == 0)
-            return true;
-    return false;
-}
-
-/* A pod of the job was deleted: one of the generation, or one that came after it, though it may
- * never have run (seed 103000245). */
-static bool is_explained(const struct cluster *c, const struct cluster_run *run)
-{
-    bool is_since = false;
-
-    for (int i = 0; i < c->pod_count; i++) {
-        const struct cluster_pod *pod = &c->pods[i];
-        is_since |= is_member(c, run, pod->uid);
-        if (is_since && pod->job == run->job && pod->is_deleted)
-            return true;
-    }
-    return false;
-}
-
 /*
  * Can this leader know that a trainer of the generation was killed? It led then, or that worker has
  * spoken to it. Otherwise it counts the worker as lost, unless the deletion of a pod explains that.
  */
-static bool can_be_known(const struct cluster *c, const struct cluster_run *run)
+static bool can_be_known(struct cluster *c, const struct cluster_run *run)
 {
     for (int i = 0; i < run->count; i++) {
         const struct cluster_agent *a = &c->agents[run->agents[i]];
         if (a->killed_in == (int)(run - c->runs) && a->heard_by == c->leaders)
             return true;
     }
-    return run->killed_under == c->leaders || !is_explained(c, run);
+    return run->killed_under == c->leaders || !cluster_excuse_death(c, run);
 }
 
 /* It lives, and this leader has heard of it, or could. */
@@ -196,8 +146,9 @@ static bool can_tell(const struct cluster *c, const struct cluster_agent *a)
 /* The newest generation that anybody can know: it was recorded, or one of its members can tell it.
  * One that a majority made without a record is forgotten with them, and so is what it counted. A
  * member that is cut off from all leaders until its pod is gone tells nothing (seed 3104003758). */
-static const struct cluster_run *find_known(const struct cluster *c, int job)
+static const struct cluster_run *find_known(const struct cluster *c, int job, bool *out_unreached)
 {
+    *out_unreached = false;
     for (int i = c->jobs[job].newest_run; i >= 0; i--) {
         const struct cluster_run *run = &c->runs[i];
         if (run->job != job)
@@ -207,6 +158,8 @@ static const struct cluster_run *find_known(const struct cluster *c, int job)
         for (int place = 0; place < run->count; place++)
             if (can_tell(c, &c->agents[run->agents[place]]))
                 return run;
+        for (int place = 0; place < run->count; place++)
+            *out_unreached |= c->agents[run->agents[place]].is_alive;
     }
     return NULL;
 }
@@ -230,7 +183,8 @@ static int restarts_before(const struct cluster *c, const struct cluster_run *ru
 void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int restarts)
 {
     struct cluster_job *job = &c->jobs[run->job];
-    const struct cluster_run *before = find_known(c, run->job);
+    bool is_unreached;
+    const struct cluster_run *before = find_known(c, run->job, &is_unreached);
     int more = restarts - restarts_before(c, run, before);
 
     run->assigned_ms = c->now_ms;
@@ -242,14 +196,15 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     job->was_suspended |= job->is_status_lost;
     if (job->is_status_lost)
         return;
+    c->excuses |= is_unreached ? CLUSTER_EXCUSE_UNREACHED : 0;
     if (more < 0 || more > 1)
         cluster_broken(c, "(8) job %d: generation %" PRId64 " has %d restarts, the one before %d",
                        run->job, run->generation.counter, restarts, restarts - more);
-    if (more == 1 && (!before || !had_trouble(c, before)))
+    if (more == 1 && (!before || (!had_trouble(c, before) && !cluster_excuse_restart(c, before))))
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is a restart, but nothing was wrong",
                        run->job, run->generation.counter);
-    if (more == 0 && before && before->must_count && can_be_known(c, before) &&
-        job->trained >= before->generation.counter && !job->was_suspended)
+    if (more == 0 && before && before->must_count && !job->was_suspended &&
+        job->trained >= before->generation.counter && can_be_known(c, before))
         cluster_broken(c, "(8) job %d: generation %" PRId64 " is no restart, but a trainer died",
                        run->job, run->generation.counter);
     job->was_suspended = job->is_suspended;
@@ -257,9 +212,11 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
 
 void cluster_restarts_used_up(struct cluster *c, int job)
 {
-    const struct cluster_run *run = find_known(c, job);
+    bool is_unreached;
+    const struct cluster_run *run = find_known(c, job, &is_unreached);
 
-    if (run && !c->jobs[job].is_status_lost && !had_trouble(c, run))
+    if (run && !c->jobs[job].is_status_lost && !had_trouble(c, run) &&
+        !cluster_excuse_restart(c, run))
         cluster_broken(c, "(8) job %d has used up its restarts, but nothing was wrong", job);
 }
 
@@ -285,6 +242,17 @@ static bool is_cause_known(const cJSON *object, int64_t generation)
             return true;
     }
     return false;
+}
+
+/* Only another leader may not know the cause: that one was not there when the generation was made.
+ * The one that made it has no excuse. */
+static void note_recorded(const struct cluster *c, struct cluster_run *run, const cJSON *object)
+{
+    run->was_recorded = true;
+    if (run->leaders == c->leaders || is_cause_known(object, run->generation.counter))
+        run->is_recorded = true;
+    else
+        run->is_cause_unknown = true;
 }
 
 /* Told once, in order. */
@@ -319,14 +287,14 @@ static void check_told(struct cluster *c, int number, const cJSON *history)
         bool is_told =
             cJSON_GetArraySize(history) == FLEETJOB_HISTORY_MAX &&
             number_at(cJSON_GetArrayItem(history, 0), "generation", -1) > run->generation.counter;
-        if (run->job != number || !run->is_restart || !run->is_recorded)
+        if (run->job != number || !run->is_restart || !(run->is_recorded || run->is_cause_unknown))
             continue;
         cJSON_ArrayForEach(item, history)
         {
             int64_t generation = number_at(item, "generation", -1);
             is_told |= run->before < generation && generation <= run->generation.counter;
         }
-        if (!is_told)
+        if (!is_told && !cluster_excuse_untold(c, run))
             cluster_broken(c, "(8) job %d: the restart of generation %" PRId64 " was never told",
                            number, run->generation.counter);
     }
@@ -339,7 +307,7 @@ static void forget_replaced(struct cluster *c, int number, struct fleet_generati
         struct cluster_run *run = &c->runs[i];
         if (run->job == number && run->generation.epoch == recorded.epoch &&
             run->generation.counter < recorded.counter)
-            run->is_recorded = false;
+            run->is_recorded = run->is_cause_unknown = false;
     }
 }
 
@@ -352,18 +320,17 @@ void cluster_restarts_check(struct cluster *c, int number, const cJSON *object)
     struct fleet_generation recorded = {number_at(object, "status.rendezvous.epoch", 0),
                                         number_at(object, "status.rendezvous.generation", 0)};
     const struct cluster_run *known;
+    bool is_unreached;
     int order = newest ? fleet_generation_compare(recorded, newest->generation)
                        : !fleet_generation_is_none(recorded);
 
     if (job->is_status_lost)
         return;
     check_history(c, number, object);
-    if (newest && order == 0) {
-        c->runs[job->newest_run].was_recorded = true;
-        c->runs[job->newest_run].is_recorded |= is_cause_known(object, recorded.counter);
-    }
+    if (newest && order == 0)
+        note_recorded(c, &c->runs[job->newest_run], object);
     forget_replaced(c, number, recorded);
-    known = find_known(c, number);
+    known = find_known(c, number, &is_unreached);
     least = order > 0 && known ? known->restarts : 0;
     most = newest ? newest->restarts : 0;
     if (job->is_terminal)
