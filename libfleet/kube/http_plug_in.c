@@ -72,7 +72,7 @@ bool kube_http_has_credential(struct kube_http *http, double now_ms)
 {
     bool is_urgent;
 
-    if (http->has_news || !kube_exec_is_due(http->config, fleet_wall_ms(), &is_urgent))
+    if (http->has_news || !kube_exec_is_due(http->config, kube_wall_ms(&http->io), &is_urgent))
         return true;
     if (!http->plug_in && (is_urgent || now_ms >= http->plug_in_retry_ms))
         start_plug_in(http);
