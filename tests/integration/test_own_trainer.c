@@ -7,7 +7,8 @@
  */
 #include "tests/integration/run_fixture.h"
 
-static int processes = 1; /* of each worker */
+static int processes = 1;     /* of each worker */
+static const char *more = ""; /* fields of the spec */
 
 /* A job of two workers whose container has `command` (YAML) and the text of `script` as its last
  * argument. */
@@ -31,7 +32,7 @@ static const char *write_own_job(const char *name, const char *command, const ch
         (void)fputs("            args:\n              - |\n", file);
     for (const char *line = script; *line; line += strcspn(line, "\n") + 1)
         (void)fprintf(file, "                %.*s\n", (int)strcspn(line, "\n"), line);
-    (void)fputs("  runPolicy: {restart: {maxRestarts: 5}}\n", file);
+    (void)fprintf(file, "  runPolicy: {restart: {maxRestarts: 5}}\n%s", more);
     (void)fclose(file);
     return path;
 }
@@ -136,6 +137,57 @@ static void test_own_trainer__what_is_not_reported_is_not_claimed(void **state)
     assert_null(strstr(run.out.text, "steps"));
     assert_null(strstr(run.out.text, "lost"));
     assert_null(strstr(run.out.text, "restored"));
+    release(&run);
+}
+
+/* What is printed by an own trainer that shows what it got of the job's strategy. */
+static void print_strategy(const char *name, const char *fields, struct run *run)
+{
+    more = fields;
+    run_words(run, "run",
+              write_own_job(name, "[sh, -c]",
+                            "echo rings $FLAGS_nccl_nrings\n"
+                            "echo context $FLEET_AUTO_PARALLEL_JSON\n"
+                            "echo file $(cat $FLEET_AUTO_PARALLEL_FILE /dev/null)\n"
+                            "echo strategy $FLEET_STRATEGY_JSON\n"),
+              NULL);
+    more = "";
+    expect_exit(run, 0);
+}
+
+/* The numbers that take effect, not those that were asked for, and MindSpore's context. */
+static void test_own_trainer__is_given_the_strategy_that_takes_effect(void **state)
+{
+    struct run run;
+
+    (void)state;
+    print_strategy("asked", "  strategy: {nccl_comm_num: 3}\n", &run);
+    expect_words(&run.out, "[0] rings 3\n");
+    expect_words(&run.out, "[1] rings 3\n");
+    expect_words(&run.out, "[0] context\n");
+    expect_words(&run.out, "[0] file\n");
+    release(&run);
+    print_strategy("effective", "  strategy: {nccl_comm_num: 3, sync_batch_norm: true}\n", &run);
+    expect_words(&run.out, "[0] rings 1\n");
+    expect_words(&run.out, "[1] rings 1\n");
+    expect_words(&run.out, "[1] strategy {\"nccl_comm_num\":3,\"sync_batch_norm\":true}\n");
+    release(&run);
+    print_strategy("context",
+                   "  autoParallel: {parallel_mode: semi_auto_parallel, gradients_mean: true}\n",
+                   &run);
+    for (int rank = 0; rank < 2; rank++) {
+        char words[128];
+        (void)snprintf(words, sizeof(words),
+                       "[%d] context {\"parallel_mode\":\"semi_auto_parallel\","
+                       "\"gradients_mean\":true}\n",
+                       rank);
+        expect_words(&run.out, words);
+        (void)snprintf(words, sizeof(words),
+                       "[%d] file {\"parallel_mode\":\"semi_auto_parallel\","
+                       "\"gradients_mean\":true}\n",
+                       rank);
+        expect_words(&run.out, words);
+    }
     release(&run);
 }
 
@@ -349,6 +401,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__a_shell_script_reports_and_resumes),
         cmocka_unit_test(test_own_trainer__one_of_several_in_a_worker_reports),
         cmocka_unit_test(test_own_trainer__what_is_not_reported_is_not_claimed),
+        cmocka_unit_test(test_own_trainer__is_given_the_strategy_that_takes_effect),
         cmocka_unit_test(test_own_trainer__bad_lines_are_reported_once_and_end_no_trainer),
         cmocka_unit_test(test_own_trainer__a_missing_command_fails_the_job_at_once),
         cmocka_unit_test(test_own_trainer__args_alone_need_a_cluster),
