@@ -185,12 +185,14 @@ $(OUT)/tests/integration/test_golden: $(OUT)/golden
 
 # Preloaded into trainers by a test, not linked into anything; sanitizers have an allocator of their
 # own.
-PRELOADED := build/release/tests/preload/allocations.so
-$(PRELOADED): tests/preload/allocations.c tests/preload/allocations.h
+PRELOADED := $(addprefix build/release/tests/preload/,allocations.so die_saving.so)
+build/release/tests/preload/allocations.so: tests/preload/allocations.h
+$(PRELOADED): build/release/tests/preload/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE -I. $(WARNINGS) $(CFLAGS_release) -fPIC \
 	    -shared -o $@ $< -ldl
-build/release/tests/integration/test_memory: $(PRELOADED)
+build/release/tests/integration/test_memory: build/release/tests/preload/allocations.so
+build/release/tests/integration/test_rollback: build/release/tests/preload/die_saving.so
 
 # Preloaded by `make soak` only: tests run with the C library's own malloc().
 QUICK_MEMORY := build/release/tests/preload/quick_memory.so

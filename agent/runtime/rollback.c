@@ -10,6 +10,13 @@
  * with a partly received state counts as having none, and in the next generation all ranks go back,
  * also those that already did (elastic.c), because one of them may have been one update behind. The
  * step alone determines the checkpoint, not the speed of the disk or the rank that was interrupted.
+ *
+ * If the rank that was to write this checkpoint died first, the weights of an older one would not
+ * be those of an undisturbed job. Then all ranks give up their state (save_is_lost()). The next
+ * generation goes on from the older checkpoint, writes the missing one on the way, comes to the
+ * same jump, and goes back as planned. That costs one restart. A save that failed with an error is
+ * not repeated this way, because it would fail again and again: the job goes back to the older
+ * checkpoint and says so.
  */
 
 #include "agent/runtime/rollback.h"
@@ -22,11 +29,14 @@
 #include "agent/runtime/private.h"
 #include "agent/runtime/reshard.h"
 #include "agent/runtime/trainer.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 
 /* What rank 0 sends to the others. */
 struct offer {
-    int64_t step; /* of the checkpoint, 0 = there is none */
+    int64_t step;    /* of the checkpoint, 0 = there is none */
+    int64_t missing; /* a newer one was scheduled after this step, and is not there; 0 = no */
+    int64_t is_lost; /* … and it must be made again */
     int64_t updates;
     struct loss_scaling scaling;
 };
@@ -44,7 +54,8 @@ static int64_t scheduled_step(const struct trainer *trainer, int64_t update)
     return 0;
 }
 
-/* The first rank of a cell: fill the state from the newest scheduled checkpoint that is there. */
+/* The first rank of a cell: fill the state from the newest scheduled checkpoint that is there. If
+ * rank 0 finds that one is missing and can be made, the state is of no more use. */
 static void read_checkpoint(struct trainer *trainer, struct offer *out)
 {
     int64_t update = trainer->progress.committed - 1; /* not what the jump itself has left */
@@ -56,13 +67,19 @@ static void read_checkpoint(struct trainer *trainer, struct offer *out)
         struct manifest manifest;
         struct fleet_error err;
         if (save_read(trainer, step, &manifest, &err) == 0) {
-            struct ledger *ledger = trainer->progress.ledger;
-            *out = (struct offer){step, manifest.updates, ledger->scaling};
+            out->step = step;
+            out->updates = manifest.updates;
+            out->scaling = trainer->progress.ledger->scaling;
             if (ledger_read_scaling(manifest.extra, &out->scaling, &err) < 0)
                 trainer_warn(trainer, "checkpoint of step %" PRId64 ": %s", step, err.text);
             manifest_release(&manifest);
             return;
         }
+        if (out->missing == 0 && trainer->generation.rank == 0 && save_is_lost(trainer, step)) {
+            *out = (struct offer){.missing = step, .is_lost = 1};
+            return;
+        }
+        out->missing = out->missing ? out->missing : step;
         update = (step - 1) / trainer->job.merge;
     }
 }
@@ -84,6 +101,37 @@ static int share_state(struct trainer *trainer, struct fleet_error *err)
     return reshard_read(trainer, err);
 }
 
+/* All ranks begin as ones that have no state, in the next generation. */
+static int replay(struct trainer *trainer, int64_t missing, struct fleet_error *err)
+{
+    save_finish(trainer); /* its result does not concern the next generation */
+    if (trainer->generation.rank == 0)
+        trainer_warn(trainer,
+                     "the checkpoint of step %" PRId64
+                     " is missing, because the worker that was to write it is gone: training goes "
+                     "on from an older one, and writes it on the way",
+                     missing);
+    return fleet_error(err, -ECANCELED, "the checkpoint of step %" PRId64 " is missing", missing);
+}
+
+static void report(struct trainer *trainer, const struct offer *offer)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    if (trainer->generation.rank != 0)
+        return;
+    if (offer->step > 0)
+        fleet_strbuf_appendf(&text, "weights and optimizer are those of step %" PRId64 " again",
+                             offer->step);
+    else
+        fleet_strbuf_append(&text, "there is no checkpoint to go back to yet: the weights stay");
+    if (offer->missing > 0)
+        fleet_strbuf_appendf(&text,
+                             "; a checkpoint was due after step %" PRId64 ", but it cannot be read",
+                             offer->missing);
+    trainer_warn(trainer, "%s", text.text);
+}
+
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
 {
     int64_t committed = trainer->progress.committed, own_step;
@@ -101,6 +149,8 @@ int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
     if (comm_broadcast(trainer->net.comm, &offer, sizeof(offer), 0, trainer_deadline_ms(trainer),
                        err) < 0)
         return fleet_error_wrap(err, "go back to the last checkpoint");
+    if (offer.is_lost)
+        return replay(trainer, offer.missing, err);
     if (trainer->generation.place.replica == 0 && own_step != offer.step)
         return fleet_error(err, -EINVAL,
                            "spec.training.checkpoint.path: rank %d reads the checkpoint of step "
@@ -126,10 +176,6 @@ int rollback_if_due(struct trainer *trainer, struct fleet_error *err)
     trainer->progress.committed = committed;
     if (offer.step > 0)
         average_done(trainer);
-    if (trainer->generation.rank == 0 && offer.step > 0)
-        trainer_warn(trainer, "weights and optimizer are those of step %" PRId64 " again",
-                     offer.step);
-    else if (trainer->generation.rank == 0)
-        trainer_warn(trainer, "there is no checkpoint to go back to yet: the weights stay");
+    report(trainer, &offer);
     return 0;
 }

@@ -11,7 +11,8 @@ struct fleet_error;
 struct trainer;
 
 /* If the newest committed update owes a rollback, take the state back to the last checkpoint, on
- * all ranks. Errors as train_run(); the state is then lost (TRAINER_NO_STATE). */
+ * all ranks. Errors as train_run(); the state is then lost (TRAINER_NO_STATE). -ECANCELED also if
+ * that checkpoint must be made again, because the rank that was to write it died. */
 int rollback_if_due(struct trainer *trainer, struct fleet_error *err);
 
 #endif

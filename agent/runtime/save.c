@@ -182,6 +182,8 @@ static void report_failed_save(struct trainer *trainer, int64_t step, const char
 
     trainer->save.saved = TRAINER_NO_STATE; /* nothing of this process is */
     trainer->save.failures++;
+    if (step == trainer->save.due_step)
+        trainer->save.failed_step = step;
     trainer->save.retry_at_ms = fleet_monotonic_ms() + wait_ms;
     fleet_strbuf_appendf(&text,
                          "checkpoint of step %" PRId64
@@ -414,6 +416,8 @@ static int save_scheduled(struct trainer *trainer, struct fleet_error *err)
 
     if (average_view(trainer, &bases, err) < 0)
         return err->code;
+    if (trainer->generation.rank == 0)
+        trainer->save.due_step = trainer_steps(trainer, trainer->progress.committed);
     if (trainer->generation.world == 1 ||
         (trainer->job.config.checkpoint.format == TRAINING_FORMAT_SINGLE && !needs_all(trainer))) {
         save_now(trainer);

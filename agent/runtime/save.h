@@ -33,6 +33,8 @@ struct trainer_save {
     bool wants_call; /* this rank wants it: the agent has ordered a checkpoint */
     int64_t called_at; /* update that all ranks have saved together because one called */
     char restored[CHECKPOINT_FOLDER_MAX]; /* last read by save_restore(), save_read(); "": none */
+    int64_t due_step;    /* the last scheduled checkpoint that this rank had to write; 0 = none */
+    int64_t failed_step; /* the last one of these whose save has failed; 0 = none */
     int failures;               /* failed saves since the last complete one; first rank only */
     double retry_at_ms;         /* while failures > 0 */
     char error[LINK_TEXT_SIZE]; /* of the last failed save */
@@ -94,6 +96,14 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
 /* Fill the state from this job's checkpoint of `step`; the counts of the trainer stay. Release
  * *out. Errors as checkpoint_restore(). */
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err);
+
+/*
+ * Rank 0: is the scheduled checkpoint of `step` missing, and would training from the newest one
+ * that there is make it again? False if this rank has tried to save it and failed, has completed
+ * it, or a checkpoint of that step or a newer one is listed. True: the state may be changed, and is
+ * of no use any more.
+ */
+bool save_is_lost(struct trainer *trainer, int64_t step);
 
 /*
  * Read the divided state of rank `replica` of a map, from the checkpoint that save_restore() or

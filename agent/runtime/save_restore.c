@@ -168,6 +168,30 @@ int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struc
     return fleet_error(err, -ENOENT, "checkpoint %s is not of this job", folder);
 }
 
+bool save_is_lost(struct trainer *trainer, int64_t step)
+{
+    struct manifest_history history = save_own_history(trainer);
+    struct manifest_list list;
+    struct manifest manifest;
+    struct fleet_error err;
+    int64_t newest = 0;
+    int rc;
+
+    if (trainer->save.failed_step == step || trainer->save.newest_step >= step ||
+        manifest_scan(trainer->job.config.checkpoint.path, &history, &list, NULL, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < list.count; i++)
+        if (list.entries[i].manifest.step > newest)
+            newest = list.entries[i].manifest.step;
+    manifest_list_release(&list);
+    if (newest >= step)
+        return false;
+    rc = save_read(trainer, TRAINING_RESUME_AUTO, &manifest, &err);
+    if (rc == 0)
+        manifest_release(&manifest);
+    return rc == 0 || rc == -ENOENT; /* without any the job begins again */
+}
+
 /* A rank that gave up its state begins as one that never had any. */
 static void forget_updates(struct trainer *trainer)
 {
