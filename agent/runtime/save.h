@@ -35,8 +35,8 @@ struct trainer_save {
     char restored[CHECKPOINT_FOLDER_MAX]; /* last read by save_restore(), save_read(); "": none */
     int64_t due_step;    /* the last scheduled checkpoint that this rank had to write; 0 = none */
     int64_t failed_step; /* the last one of these whose save has failed; 0 = none */
-    int failures;               /* failed saves since the last complete one; first rank only */
-    double retry_at_ms;         /* while failures > 0 */
+    int failures;        /* failed saves since the last complete one; first rank only */
+    double retry_at_ms;  /* while failures > 0 */
     char error[LINK_TEXT_SIZE]; /* of the last failed save */
     int64_t newest_step;        /* of the newest complete checkpoint known here; 0 = none */
     char newest_folder[CHECKPOINT_FOLDER_MAX];
