@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The second stage of a plan: the program of a rank, built or taken from a plan that is like this
+ * one; later its memory.
+ */
+#include <errno.h>
+
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/plan/plan_idle.h"
+#include "libfleet/plan/plan_internal.h"
+#include "libfleet/plan/plan_stages.h"
+#include "libfleet/plan/support.h"
+#include "libfleet/program/models/model.h"
+#include "libfleet/program/passes/pass.h"
+#include "libfleet/program/program_build.h"
+#include "libfleet/training/training.h"
+
+/* Ranks that share tensors must divide heads and features; a search only tries those that do. */
+void plan_check_model_ranks(const struct plan_request *request, const struct strategy *asked,
+                            const struct plan *plan, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    const struct training_config *training = request->training;
+    struct fleet_error err;
+
+    if (!training || request->is_draft || training_lacks_vocabulary(training) ||
+        model_check_ranks(training, plan->topology.degree[TOPOLOGY_MODEL], &err) == 0)
+        return;
+    fleet_strbuf_appendf(&path, "%s%s%s", plan_strategy_path(request),
+                         *plan_strategy_path(request) ? "." : "",
+                         support_blamed_field(asked, "tensor_parallel"));
+    fleet_errors_add(errors, path.text, "%s", err.text);
+}
+
+/* More ranks than leaves, amp beside an explicit fp32. */
+static int check_surroundings(const struct plan_request *request, const struct plan *plan,
+                              struct fleet_errors *errors)
+{
+    const struct strategy *final = &plan->selection.final;
+    struct training_surroundings around = {
+        .world_size = request->world == PLAN_ANY_WORLD ? 1 : plan_replicas(plan),
+        .world_path = request->world_path,
+        .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
+        .amp = final->amp};
+
+    return training_config_check(request->training, "spec.training", &around, errors);
+}
+
+/* A unit that a pass calls idle is not applied. */
+static void take_idle_units_back(struct select_result *selection)
+{
+    struct select_names *applied = &selection->applied;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < applied->count; i++)
+        if (!select_has_note(&selection->without_effect, applied->items[i]))
+            applied->items[kept++] = applied->items[i];
+    applied->count = kept;
+}
+
+/* Ranks that share tensors divide heads and features. Otherwise the whole program is built, to find
+ * its other errors. */
+static bool is_divisible(const struct plan_request *request, const struct plan *plan)
+{
+    struct fleet_error ignored;
+
+    return !request->is_undivided &&
+           model_check_ranks(request->training, plan->topology.degree[TOPOLOGY_MODEL], &ignored) ==
+               0;
+}
+
+static struct pass_context context_of(const struct plan_request *request, const struct plan *plan)
+{
+    struct pass_context context = {.training = request->training,
+                                   .strategy = &plan->selection.final,
+                                   .options = request->options,
+                                   .world = plan->world};
+
+    if (is_divisible(request, plan))
+        context.cell = plan_stages_cell(request, plan);
+    return context;
+}
+
+/* The program, if the size of the model is known; the selection is made. If its layers will be cut,
+ * it has all of them so far. */
+static int build_program(const struct plan_request *request, const struct strategy *asked,
+                         struct plan *plan, struct fleet_errors *errors)
+{
+    struct pass_context context;
+
+    plan->is_cut = plan_stages_wanted(request, plan);
+    context = context_of(request, plan);
+    context.idle = &plan->selection.without_effect;
+    context.notes = &plan->selection.notes;
+    if (plan->is_cut)
+        context.cell.stage = PROGRAM_EVERY_STAGE;
+    (void)check_surroundings(request, plan, errors);
+    if (training_lacks_vocabulary(request->training)) {
+        select_note(&plan->selection.notes, "model.vocabulary",
+                    "the tokenizer's size, which is known where data.vocabulary is read; no bytes "
+                    "are planned without it");
+        plan->is_cut = false;
+        return 0;
+    }
+    if (program_build(&context, plan_strategy_path(request), &plan->program, errors) < 0)
+        return -EINVAL;
+    plan->has_program = true;
+    take_idle_units_back(&plan->selection);
+    if (request->world != PLAN_ANY_WORLD && !request->is_draft)
+        plan_idle_list(asked, &context, plan);
+    return 0;
+}
+
+int plan_lay_out(const struct plan_request *request, struct plan *plan, struct fleet_errors *errors)
+{
+    struct fleet_error err;
+
+    if (!plan->has_program || plan->borrows_program)
+        return 0;
+    if (plan->is_cut) {
+        struct pass_context context = context_of(request, plan);
+        if (plan_stages_build(&context, plan_strategy_path(request), !request->keeps_settings, plan,
+                              errors) < 0)
+            return -EINVAL;
+    }
+    plan_ownership(plan, plan_replicas(plan), plan_shards(plan), &plan->ownership);
+    if (memory_plan_build(&plan->program, &plan->ownership, ownership_heaviest(&plan->ownership),
+                          &plan->memory, &err) < 0) {
+        fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* Is the program of `like` that of the plan? Without a pass a division leaves no trace in it. */
+static bool has_program_of(const struct plan *plan, const struct plan *like)
+{
+    unsigned int dividing = UNIT_BIT(UNIT_SHARDING) | UNIT_BIT(UNIT_PIPELINE);
+
+    if (plan->topology.degree[TOPOLOGY_MODEL] != like->topology.degree[TOPOLOGY_MODEL])
+        dividing |= UNIT_BIT(UNIT_TENSOR_PARALLEL);
+    return (plan->selection.units & dividing & ~plan->formula_units) == 0;
+}
+
+static void borrow_program(const struct plan *like, struct plan *plan)
+{
+    plan->program = like->program;
+    plan->memory = like->memory;
+    plan->has_program = plan->borrows_program = true;
+}
+
+int plan_take_program(const struct plan_request *request, const struct strategy *asked,
+                      struct plan *plan, struct fleet_errors *errors)
+{
+    if (!request->training)
+        return 0;
+    if (!request->like || !has_program_of(plan, request->like))
+        return build_program(request, asked, plan, errors);
+    (void)check_surroundings(request, plan, errors);
+    borrow_program(request->like, plan);
+    return 0;
+}
