@@ -18,7 +18,7 @@
  *      (localsgd, dgc), slots[0] holds the own gradient, and `gradient` and net.messages hold the
  *      other data that the commit needs.
  *  (3) The state is the flat spaces, the ledger, and the counts here. Only update_commit() and the
- *      receipt of a whole state (elastic.c) change it.
+ *      receipt of a whole state (catch_up.c) change it.
  */
 
 #include <stdbool.h>
