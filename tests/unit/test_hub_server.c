@@ -4,6 +4,7 @@
  * Members, jobs and messages over the hub's server (tests/support/hub_server_world.h). TLS and
  * tokens are in test_hub_server_tls.c, limits in test_hub_server_limits.c.
  */
+#include "tests/support/hub_server_stranger.h"
 #include "tests/support/hub_server_world.h"
 
 static void test_hub_server__members_form_lose_one_and_go_on(void **state)

@@ -4,6 +4,7 @@
  * The limits of the hub's server (tests/support/hub_server_world.h): connections, handshakes,
  * floods, shares of jobs and namespaces, members that do not read.
  */
+#include "tests/support/hub_server_stranger.h"
 #include "tests/support/hub_server_world.h"
 
 static void test_hub_server__closes_connections_that_say_nothing(void **state)

@@ -4,6 +4,7 @@
  * The hub's server and its peers' identity (tests/support/hub_server_world.h): certificates, the
  * name in them, tokens, paths and protocols.
  */
+#include "tests/support/hub_server_stranger.h"
 #include "tests/support/hub_server_world.h"
 
 /* Another CA, another key, another port; and a running generation that does not notice. */
