@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 #include "agent/runtime/backend/cpu/backend_level.h"
-#include "agent/runtime/elastic.h"
+#include "agent/runtime/join/elastic.h"
+#include "agent/runtime/save/whole.h"
 #include "agent/runtime/train.h"
 #include "agent/runtime/trainer.h"
-#include "agent/runtime/whole.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cause.h"
 #include "libfleet/base/clock.h"

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "agent/runtime/step/update.h"
 #include "agent/runtime/trainer.h"
-#include "agent/runtime/update.h"
 #include "libfleet/base/error.h"
 #include "libfleet/training/step_line.h"
 

@@ -11,14 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "agent/runtime/average.h"
-#include "agent/runtime/evaluate.h"
-#include "agent/runtime/exchange.h"
-#include "agent/runtime/gradient.h"
-#include "agent/runtime/rollback.h"
+#include "agent/runtime/join/rollback.h"
+#include "agent/runtime/step/average.h"
+#include "agent/runtime/step/evaluate.h"
+#include "agent/runtime/step/exchange.h"
+#include "agent/runtime/step/gradient.h"
+#include "agent/runtime/step/update.h"
+#include "agent/runtime/step/vote.h"
 #include "agent/runtime/trainer.h"
-#include "agent/runtime/update.h"
-#include "agent/runtime/vote.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"

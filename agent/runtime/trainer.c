@@ -18,10 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/runtime/average.h"
-#include "agent/runtime/evaluate.h"
+#include "agent/runtime/join/reshard.h"
 #include "agent/runtime/origin.h"
-#include "agent/runtime/reshard.h"
+#include "agent/runtime/step/average.h"
+#include "agent/runtime/step/evaluate.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"

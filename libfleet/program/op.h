@@ -75,7 +75,7 @@
  *                   what it owns of the range.
  *   ALL_GATHER      each rank receives the parts of all. With `owned` in the UPDATE section it
  *                   follows the updates that each rank makes for what it owns; the trainer runs it
- *                   (agent/runtime/share.h).
+ *                   (agent/runtime/step/share.h).
  *   BROADCAST       each rank receives the x, or the range, of the rank at `root`.
  *   SEND, RECEIVE   the peer is the rank whose place is greater by `shift`.
  *   TREE_SUM        the deterministic sum: the partial sums of all ranks complete the tree of

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "agent/runtime/diagnose.h"
+#include "agent/runtime/step/diagnose.h"
 #include "tests/numerics/step_rig.h"
 
 #define JOB(model, data, rest)                                                         \

@@ -31,7 +31,7 @@ bool executor_is_message(const struct program_op *op)
 }
 
 /* Another rank runs it: it reads a state that this one lacks. Or it follows the updates, and
- * the trainer runs it (agent/runtime/share.h). */
+ * the trainer runs it (agent/runtime/step/share.h). */
 static bool is_elsewhere(const struct memory_plan *plan, const struct program_op *op)
 {
     if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)

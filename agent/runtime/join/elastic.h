@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_JOIN_ELASTIC_H
+#define AGENT_RUNTIME_JOIN_ELASTIC_H
+
+/*
+ * Joining a generation, and leaving it.
+ * `err` may not be NULL anywhere here.
+ */
+
+#include "libfleet/base/isa.h"
+
+struct fleet_error;
+struct link_message;
+struct trainer;
+
+/*
+ * Join the generation that `assign` describes: connect, agree on the step, bring every rank there.
+ * Errors as train_run().
+ */
+int elastic_join(struct trainer *trainer, const struct link_message *assign,
+                 struct fleet_error *err);
+
+/*
+ * Compute at `level` from now on: make the back end and the executor for it, unless they are there.
+ * Errors of making them.
+ */
+int elastic_use_level(struct trainer *trainer, enum fleet_isa level, struct fleet_error *err);
+
+/* Leave the generation: close its connections. The state stays. */
+void elastic_leave(struct trainer *trainer);
+
+#endif

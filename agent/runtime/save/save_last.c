@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The last checkpoint of a job, or of this rank: it is tried again until it is on disk. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <time.h>
+
+#include "agent/runtime/save/save_internal.h"
+#include "agent/runtime/step/average.h"
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/base/variable.h"
+
+#define RETRY_LAST_MS       5000.0 /* while there is nothing else to do */
+#define SAVE_PATIENCE_S     300    /* for the job's last checkpoint */
+#define SAVE_PATIENCE_S_MAX 86400
+#define LEAVE_PATIENCE_MS   10e3 /* when asked to leave, which has a grace of its own */
+
+/* Rank 0 has the weights that a checkpoint holds, without asking the others. */
+static bool has_weights(const struct trainer *trainer)
+{
+    return average_is_common(trainer) || trainer->progress.viewed == trainer->progress.committed;
+}
+
+/* Sleeps until then, in short naps: false if the generation is over or we are asked to leave
+ * first. */
+static bool sleep_until(const struct trainer *trainer, double at_ms, bool is_leaving)
+{
+    while (fleet_monotonic_ms() < at_ms) {
+        struct timespec nap = {.tv_nsec = 50000000};
+        if (!is_leaving &&
+            (atomic_load(control_stop(trainer->control)) || control_leaving(trainer->control)))
+            return false;
+        (void)nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+/* The newest state of all, which the job's end or our leaving would lose. On the first rank: until
+ * it is on disk, `patience_ms` are over, or the generation is. True if it is on disk. */
+static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
+{
+    double give_up_ms = fleet_monotonic_ms() + patience_ms;
+
+    save_finish(trainer);
+    if (trainer->generation.rank != 0)
+        trainer->save.failures = 0; /* of a generation in which it was the first */
+    while (trainer->save.failures > 0) {
+        double now_ms = fleet_monotonic_ms();
+        double next_ms = fmin(trainer->save.retry_at_ms, now_ms + RETRY_LAST_MS);
+        if (now_ms >= give_up_ms || !sleep_until(trainer, fmin(next_ms, give_up_ms), is_leaving))
+            return false;
+        save_alone(trainer);
+        save_finish(trainer);
+    }
+    return true;
+}
+
+static double patience_ms(void)
+{
+    int seconds;
+
+    return fleet_variable_number(LINK_SAVE_PATIENCE_ENV, 0, SAVE_PATIENCE_S_MAX, SAVE_PATIENCE_S,
+                                 &seconds, NULL) < 0
+               ? SAVE_PATIENCE_S * 1e3
+               : seconds * 1e3;
+}
+
+/* The job does not succeed without its last checkpoint. */
+int save_last(struct trainer *trainer, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf newest = {0};
+
+    /* Divided state takes all ranks to save, and the others wait for this one. */
+    if (insist(trainer, save_is_divided(trainer) ? 0 : patience_ms(), false))
+        return 0;
+    if (atomic_load(control_stop(trainer->control)))
+        return fleet_error(err, -ECANCELED, "the generation is over");
+    if (control_leaving(trainer->control))
+        return fleet_error(err, -EINTR, "asked to leave");
+    save_describe_newest(trainer, &newest);
+    return fleet_error(err, -ENOTRECOVERABLE,
+                       "the last checkpoint, of step %" PRId64
+                       ", could not be written to %s and is lost (tried for %.0f s): %s; %s",
+                       trainer_steps(trainer, trainer->progress.committed),
+                       trainer->job.config.checkpoint.path, patience_ms() / 1e3,
+                       trainer->save.error, newest.text);
+}
+
+void save_before_leaving(struct trainer *trainer)
+{
+    if (!has_weights(trainer) && trainer->generation.rank == 0)
+        trainer_warn(trainer,
+                     "local SGD: the checkpoint of step %" PRId64
+                     " holds the parameters of one worker, which had no time to average them; what "
+                     "the others have done since step %" PRId64 " is not in it",
+                     trainer_steps(trainer, trainer->progress.committed),
+                     trainer_steps(trainer, trainer->progress.ledger->averaging.last));
+    save_alone(trainer);
+    (void)insist(trainer, LEAVE_PATIENCE_MS, true);
+}

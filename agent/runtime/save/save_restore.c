@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the job starts from, and what a rank reads again. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/runtime/origin.h"
+#include "agent/runtime/save/save.h"
+#include "agent/runtime/save/save_internal.h"
+#include "agent/runtime/step/private.h"
+#include "agent/runtime/trainer.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+
+/* The first rank of each cell reads the same files; one of them says what there is to say. */
+static bool is_speaker(const struct trainer *trainer)
+{
+    return trainer->generation.rank == 0;
+}
+
+static void report_warnings(struct trainer *trainer, const struct fleet_errors *warnings)
+{
+    for (size_t i = 0; is_speaker(trainer) && i < warnings->count && i < FLEET_ERRORS_MAX; i++)
+        trainer_warn(trainer, "checkpoint %s passed over: %s", warnings->items[i].path,
+                     warnings->items[i].message);
+}
+
+/* The weights are then neither job's: worth a note, but it is what fine-tuning does. */
+static void report_origin(struct trainer *trainer, const struct manifest *manifest,
+                          const char *folder)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf fields = {0};
+    const char *name = "";
+
+    origin_compare(manifest->job, trainer->job.origin, &fields);
+    (void)fleet_json_opt_string(manifest->job, "name", &name, NULL);
+    if (fields.length > 0 && is_speaker(trainer))
+        trainer_warn(
+            trainer,
+            "spec.training.checkpoint.resume: training goes on from %s, which job %s wrote "
+            "with other settings: %s; to start from step 0 say never, or give another path",
+            folder, name, fields.text);
+}
+
+/* Take up what the checkpoint says; its step must end an update of this job. */
+static int resume_from(struct trainer *trainer, const struct manifest *manifest, const char *folder,
+                       struct fleet_error *err)
+{
+    int64_t update = (manifest->step + trainer->job.merge - 1) / trainer->job.merge;
+
+    if (manifest->step > trainer->job.config.steps)
+        return fleet_error(err, -EINVAL,
+                           "spec.training.steps: the checkpoint %s is of step %" PRId64
+                           ", but steps is %" PRId64
+                           ": give more steps, an earlier step as checkpoint.resume, or another "
+                           "checkpoint.path",
+                           folder, manifest->step, trainer->job.config.steps);
+    if (trainer_steps(trainer, update) != manifest->step || update > trainer->job.updates)
+        return fleet_error(
+            err, -EINVAL,
+            "spec.training.checkpoint: %s is of step %" PRId64
+            ", at which this job makes no update: it merges the gradients of %" PRId64 " steps",
+            folder, manifest->step, trainer->job.merge);
+    if (ledger_decode(trainer->progress.ledger, manifest->extra, manifest->updates, err) < 0)
+        return fleet_error_wrap(err, "spec.training.checkpoint: %s", folder);
+    if (strcmp(manifest->instruction_set, fleet_isa_names[trainer->generation.level]) != 0 &&
+        is_speaker(trainer))
+        trainer_warn(trainer,
+                     "resumed at instruction-set level %s a checkpoint computed at %s: the same "
+                     "arithmetic, other last digits",
+                     fleet_isa_names[trainer->generation.level], manifest->instruction_set);
+    if (trainer->progress.ledger->averaging.last > update)
+        trainer->progress.ledger->averaging.last = update;
+    report_origin(trainer, manifest, folder);
+    save_remember_newest(trainer, manifest->step, folder);
+    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = update;
+    return 0;
+}
+
+static void report_resumed(struct trainer *trainer, const char *folder)
+{
+    FLEET_AUTO_FREE char *place = fleet_file_join(trainer->job.config.checkpoint.path, folder);
+    int64_t step = trainer_steps(trainer, trainer->progress.committed);
+
+    if (!is_speaker(trainer))
+        return;
+    if (trainer->progress.committed == trainer->job.updates)
+        trainer_note(trainer, "all %" PRId64 " steps are done (%s): nothing is left to do", step,
+                     place);
+    else
+        trainer_note(trainer, "continuing from step %" PRId64 " (%s)", step, place);
+}
+
+/*
+ * 0 and *out_found if there was a checkpoint to go on from. At the job's start any one below the
+ * path counts, as `resume` says; a job that is under way goes on from its own, those on the
+ * recorded lineage. One that lost everything before its first checkpoint is at its start again.
+ */
+static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct fleet_error *err)
+{
+    const struct training_checkpoint *config = &trainer->job.config.checkpoint;
+    const struct fleet_lineage *lineage = &trainer->generation.lineage;
+    struct manifest_history history = save_own_history(trainer);
+    bool is_start = lineage->count <= 1 || lineage->entries[lineage->count - 1].first_step == 1;
+    int64_t resume = is_start ? config->resume : TRAINING_RESUME_AUTO;
+    struct fleet_errors warnings = {0};
+    struct checkpoint_state state;
+    struct manifest manifest;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    int rc;
+
+    *out_found = false;
+    trainer->save.restored[0] = '\0';
+    if (!trainer->job.config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
+        return 0;
+    save_state_of(trainer, &state);
+    rc = checkpoint_restore(config->path, resume, is_start ? NULL : &history, &state, &manifest,
+                            folder, &warnings, err);
+    report_warnings(trainer, &warnings);
+    fleet_errors_release(&warnings);
+    if (rc == -ENOENT && resume == TRAINING_RESUME_AUTO)
+        return 0;
+    if (rc < 0)
+        return fleet_error_wrap(err, "spec.training.checkpoint.resume");
+    (void)snprintf(trainer->save.restored, sizeof(trainer->save.restored), "%s", folder);
+    rc = resume_from(trainer, &manifest, folder, err);
+    if (rc == 0) {
+        trainer->save.began_at = is_start ? manifest.step : trainer->save.began_at;
+        report_resumed(trainer, folder);
+    }
+    manifest_release(&manifest);
+    *out_found = rc == 0;
+    return rc;
+}
+
+/* A job that was to start from step 0 does not go back to what it found. */
+static bool is_own(const struct trainer *trainer, const struct manifest *manifest)
+{
+    return trainer->job.config.checkpoint.resume != TRAINING_RESUME_NEVER ||
+           trainer->generation.lineage.count == 0 ||
+           fleet_generation_compare(manifest->generation,
+                                    trainer->generation.lineage.entries[0].generation) >= 0;
+}
+
+int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err)
+{
+    struct manifest_history history = save_own_history(trainer);
+    struct fleet_errors warnings = {0};
+    struct checkpoint_state state;
+    char folder[CHECKPOINT_FOLDER_MAX];
+    int rc;
+
+    save_state_of(trainer, &state);
+    rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &history, &state, out,
+                            folder, &warnings, err);
+    report_warnings(trainer, &warnings);
+    fleet_errors_release(&warnings);
+    if (rc == 0)
+        (void)snprintf(trainer->save.restored, sizeof(trainer->save.restored), "%s", folder);
+    if (rc < 0 || is_own(trainer, out))
+        return rc;
+    manifest_release(out);
+    return fleet_error(err, -ENOENT, "checkpoint %s is not of this job", folder);
+}
+
+bool save_is_lost(struct trainer *trainer, int64_t step)
+{
+    struct manifest_history history = save_own_history(trainer);
+    struct manifest_list list;
+    struct manifest manifest;
+    struct fleet_error err;
+    int64_t newest = 0;
+    int rc;
+
+    if (trainer->save.failed_step == step || trainer->save.newest_step >= step ||
+        manifest_scan(trainer->job.config.checkpoint.path, &history, &list, NULL, NULL) < 0)
+        return false;
+    for (size_t i = 0; i < list.count; i++)
+        if (list.entries[i].manifest.step > newest)
+            newest = list.entries[i].manifest.step;
+    manifest_list_release(&list);
+    if (newest >= step)
+        return false;
+    rc = save_read(trainer, TRAINING_RESUME_AUTO, &manifest, &err);
+    if (rc == 0)
+        manifest_release(&manifest);
+    return rc == 0 || rc == -ENOENT; /* without any the job begins again */
+}
+
+/* A rank that gave up its state begins as one that never had any. */
+static void forget_updates(struct trainer *trainer)
+{
+    save_finish(trainer);
+    free(trainer->progress.ledger);
+    trainer->progress.ledger = ledger_new(&trainer->job.rules);
+}
+
+int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err)
+{
+    struct checkpoint_state state;
+    bool found;
+    int rc;
+
+    forget_updates(trainer);
+    rc = restore_checkpoint(trainer, &found, err);
+
+    *out_is_initial = false;
+    if (rc < 0)
+        return rc;
+    if (found)
+        return private_begin(trainer, err);
+    placement_initialize(trainer);
+    trainer->progress.committed = trainer->save.saved = trainer->report.evaluated = 0;
+    *out_is_initial = trainer->job.config.model.initial_weights == NULL;
+    if (!*out_is_initial) {
+        save_state_of(trainer, &state);
+        rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
+        if (rc < 0)
+            return fleet_error_wrap(err, "spec.training.model.initialWeights");
+    }
+    return private_begin(trainer, err);
+}
+
+/* Bytes of optimizer state `slot` that rank `replica` holds. */
+static void clear_divided(struct trainer *trainer, const struct ownership *map, int replica,
+                          struct backend *backend, float *const *states)
+{
+    const struct program *program = &trainer->job.plan.program;
+
+    for (int slot = 0; slot < program->state_count; slot++) {
+        enum ownership_space space = slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0;
+        size_t bytes =
+            (size_t)ownership_elements(map, space, program->flat_count, replica) * sizeof(float);
+        void *host = backend_map(backend, states[slot], bytes, BACKEND_WRITE);
+        memset(host, 0, bytes);
+        backend_unmap(backend, states[slot], bytes, BACKEND_WRITE, host);
+    }
+}
+
+int save_read_divided(struct trainer *trainer, const struct ownership *map, int replica,
+                      struct backend *backend, float *const *states, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *place = NULL;
+    int count = trainer->job.plan.program.state_count;
+    struct checkpoint_state state;
+    struct manifest manifest;
+    int rc;
+
+    clear_divided(trainer, map, replica, backend, states); /* the gaps between tensors, too */
+    if (!trainer->save.restored[0])
+        return 0;
+    checkpoint_state_init(&state, &trainer->job.plan.program, backend, NULL,
+                          count > 0 ? states[0] : NULL, count > 1 ? states[1] : NULL, NULL);
+    state.map = map;
+    state.replica = replica;
+    for (int i = 0; i < state.space_count; i++)
+        state.spaces[i].is_elsewhere = state.spaces[i].slot < 0;
+    place = fleet_file_join(trainer->job.config.checkpoint.path, trainer->save.restored);
+    rc = manifest_read(place, &manifest, err);
+    if (rc < 0)
+        return rc;
+    rc = checkpoint_load_folder(place, &manifest, false, &state, err);
+    manifest_release(&manifest);
+    return rc;
+}
