@@ -7,15 +7,14 @@
 #include "agent/runtime/train.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "agent/runtime/join/rollback.h"
 #include "agent/runtime/step/average.h"
 #include "agent/runtime/step/evaluate.h"
 #include "agent/runtime/step/exchange.h"
 #include "agent/runtime/step/gradient.h"
+#include "agent/runtime/step/leaf.h"
 #include "agent/runtime/step/update.h"
 #include "agent/runtime/step/vote.h"
 #include "agent/runtime/trainer.h"
@@ -26,90 +25,17 @@
 
 #define LAST_WRITES_MS 3600e3 /* a disk may be slow; a rank that dies breaks its connection */
 
-/* The number, in the endless sequence of samples, of the first one of leaf `leaf` of `update`. */
-static int64_t first_sample(const struct trainer *trainer, int64_t update, int64_t leaf)
-{
-    int64_t batch = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
-
-    return batch * trainer->job.config.global_batch_size +
-           leaf % trainer->job.micro_batches * trainer->job.config.micro_batch_size;
-}
-
-/* Count the time since `started_ms` to a part of the update's. */
-static void times_add(double *part_s, double started_ms)
-{
-    *part_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
-}
-
-/* An input variable while the host writes it. */
-struct input {
-    void *device, *host;
-    size_t bytes;
-};
-
-static struct input map_input(const struct trainer *trainer, const struct executor_bases *bases,
-                              int var)
-{
-    const struct memory_place *place = &trainer->state.memory->places[var];
-    struct input input = {.device = (char *)bases->segment[place->segment] + place->offset,
-                          .bytes = program_var_bytes(&trainer->job.plan.program.vars[var])};
-
-    input.host = backend_map(trainer->state.backend, input.device, input.bytes, BACKEND_FEED);
-    return input;
-}
-
-static void unmap_input(const struct trainer *trainer, const struct input *input)
-{
-    backend_unmap(trainer->state.backend, input->device, input->bytes, BACKEND_FEED, input->host);
-}
-
-int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf,
-                    const struct executor_bases *bases, struct fleet_error *err)
-{
-    int64_t batch = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches;
-    double started_ms = fleet_monotonic_ms();
-    struct input inputs = map_input(trainer, bases, trainer->job.inputs);
-    struct input targets = map_input(trainer, bases, trainer->job.targets);
-    int rc = prefetch_take(trainer->data.prefetch, first_sample(trainer, update, leaf), inputs.host,
-                           targets.host, err);
-
-    unmap_input(trainer, &inputs);
-    unmap_input(trainer, &targets);
-    if (rc < 0)
-        return fleet_error_wrap(err, "step %" PRId64, batch + 1);
-    times_add(&trainer->report.times.data_s, started_ms);
-    return 0;
-}
-
-struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t update, int64_t leaf)
-{
-    return (struct run_scalars){
-        .seed = trainer->job.config.seed,
-        .step = (update - 1) * trainer->job.merge + leaf / trainer->job.micro_batches,
-        .first_sample = leaf % trainer->job.micro_batches * trainer->job.config.micro_batch_size,
-    };
-}
-
-void train_want_leaf(struct trainer *trainer, int64_t update, int64_t leaf)
-{
-    double started_ms = fleet_monotonic_ms();
-
-    if (update <= trainer->job.updates)
-        prefetch_want(trainer->data.prefetch, first_sample(trainer, update, leaf));
-    times_add(&trainer->report.times.data_s, started_ms);
-}
-
 /* The next leaf that we run after instruction `after`, perhaps the first one of the next update. */
 static void want_next(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                       int64_t after)
 {
     for (int64_t i = after + 1; i < range->count; i++)
         if (range->instructions[i].kind == TREE_RUN) {
-            train_want_leaf(trainer, update, range->instructions[i].leaf);
+            leaf_want(trainer, update, range->instructions[i].leaf);
             return;
         }
     if (range->count > 0)
-        train_want_leaf(trainer, update + 1, range->instructions[0].leaf);
+        leaf_want(trainer, update + 1, range->instructions[0].leaf);
 }
 
 /* Behind the last one of an update nothing is left to do for the gradient but what the operators of
@@ -141,9 +67,9 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
     int64_t leaf = range->instructions[number].leaf;
     float *row = trainer->progress.leaves + leaf * trainer->job.row;
     struct executor_bases bases = trainer->state.bases;
-    struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
+    struct run_scalars scalars = leaf_scalars(trainer, update, leaf);
 
-    if (train_load_leaf(trainer, update, leaf, &bases, err) < 0)
+    if (leaf_load(trainer, update, leaf, &bases, err) < 0)
         return err->code;
     want_next(trainer, update, range, number);
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[range->instructions[number].slot];
@@ -161,7 +87,7 @@ static int run_leaf(struct trainer *trainer, int64_t update, const struct leaf_r
 static int take_part(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                      struct fleet_error *err)
 {
-    struct run_scalars scalars = train_leaf_scalars(trainer, update, 0);
+    struct run_scalars scalars = leaf_scalars(trainer, update, 0);
     struct executor_bases bases = trainer->state.bases;
     int64_t absences = exchange_absences(trainer, range);
 
@@ -204,7 +130,7 @@ static int compute_gradient(struct trainer *trainer, int64_t update, const struc
             trainer->device.backend->vtable->add(trainer->device.backend,
                                                  trainer->state.slots[in->into],
                                                  trainer->state.slots[in->slot], count);
-            times_add(&trainer->report.times.backward_s, started_ms);
+            trainer->report.times.backward_s += (fleet_monotonic_ms() - started_ms) * 1e-3;
             continue;
         }
         if (run_leaf(trainer, update, range, i, err) < 0)

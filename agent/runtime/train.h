@@ -7,10 +7,6 @@
  * `err` may not be NULL anywhere here.
  */
 
-#include <stdint.h>
-
-#include "agent/runtime/executor/executor.h"
-
 struct fleet_error;
 struct trainer;
 
@@ -24,16 +20,5 @@ struct trainer;
  *     any other error                       a permanent failure
  */
 int train_run(struct trainer *trainer, struct fleet_error *err);
-
-/* The scalars for the run of leaf `leaf` of `update`. */
-struct run_scalars train_leaf_scalars(const struct trainer *trainer, int64_t update, int64_t leaf);
-
-/* Copy the samples of the leaf into the program's input variables, whose memory is that of `bases`.
- * Errors as dataset_read(). */
-int train_load_leaf(struct trainer *trainer, int64_t update, int64_t leaf,
-                    const struct executor_bases *bases, struct fleet_error *err);
-
-/* Have the samples of the leaf read meanwhile; those of an update after the last one are not. */
-void train_want_leaf(struct trainer *trainer, int64_t update, int64_t leaf);
 
 #endif

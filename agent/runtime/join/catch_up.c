@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "agent/runtime/join/elastic.h"
+#include "agent/runtime/join/device.h"
 #include "agent/runtime/join/peer_state.h"
 #include "agent/runtime/join/reshard.h"
 #include "agent/runtime/step/exchange.h"
@@ -105,12 +105,10 @@ static int place_divided(struct trainer *trainer, const struct reshard_peer *pee
     bool has_moved;
     int rc = reshard_apply(trainer, peers, &has_moved, err);
 
-    if (has_moved) { /* the executor knows the old places */
-        executor_free(trainer->device.executor);
-        trainer->device.executor = NULL;
-    }
+    if (has_moved)
+        device_drop_executor(trainer);
     if (rc == 0)
-        rc = elastic_use_level(trainer, trainer->generation.level, err);
+        rc = device_use_level(trainer, trainer->generation.level, err);
     if (rc == 0)
         rc = exchange_divide(trainer, err);
     if (rc == 0)

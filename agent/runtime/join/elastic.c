@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "agent/runtime/join/catch_up.h"
+#include "agent/runtime/join/device.h"
 #include "agent/runtime/join/peer_state.h"
 #include "agent/runtime/join/reshard.h"
 #include "agent/runtime/step/evaluate.h"
@@ -34,32 +35,6 @@
 #include "libfleet/base/error.h"
 
 #define CONNECT_TIMEOUT_MS 20000.0
-
-int elastic_use_level(struct trainer *trainer, enum fleet_isa level, struct fleet_error *err)
-{
-    struct backend *backend = NULL;
-    struct executor *executor = NULL;
-    int rc;
-
-    if (trainer->device.executor && trainer->generation.level == level)
-        return 0;
-    rc = trainer->device.kind->create(level, trainer->job.threads, &backend, err);
-    if (rc < 0)
-        return rc;
-    rc = executor_new(&trainer->job.plan.program, &trainer->placement.memory, backend, &executor,
-                      err);
-    if (rc < 0) {
-        backend_free(backend);
-        return rc;
-    }
-    executor_free(trainer->device.executor);
-    if (trainer->device.backend)
-        backend_free(trainer->device.backend);
-    trainer->device.backend = backend;
-    trainer->device.executor = executor;
-    trainer->generation.level = level;
-    return 0;
-}
 
 static void use_memory(struct trainer *trainer)
 {
@@ -85,8 +60,7 @@ static int use_world(struct trainer *trainer, int world, int rank, struct fleet_
     const struct topology *grid = &trainer->job.plan.topology;
 
     if (!is_planned(trainer, world, rank)) {
-        executor_free(trainer->device.executor);
-        trainer->device.executor = NULL;
+        device_drop_executor(trainer);
         if (placement_plan(trainer, world, rank, err) < 0 || trainer_follow_plan(trainer, err) < 0)
             return err->code;
     }
@@ -105,7 +79,7 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
 
     trainer->generation.id = assign->generation;
     if (rc < 0 || (rc = reshard_undivided(trainer, err)) < 0 ||
-        (rc = elastic_use_level(trainer, assign->assign.level, err)) < 0)
+        (rc = device_use_level(trainer, assign->assign.level, err)) < 0)
         return rc;
     if (!assign->assign.keeps_state) { /* of a branch that was given up, or too old */
         trainer->progress.committed = TRAINER_NO_STATE;

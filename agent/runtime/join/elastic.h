@@ -7,8 +7,6 @@
  * `err` may not be NULL anywhere here.
  */
 
-#include "libfleet/base/isa.h"
-
 struct fleet_error;
 struct link_message;
 struct trainer;
@@ -19,12 +17,6 @@ struct trainer;
  */
 int elastic_join(struct trainer *trainer, const struct link_message *assign,
                  struct fleet_error *err);
-
-/*
- * Compute at `level` from now on: make the back end and the executor for it, unless they are there.
- * Errors of making them.
- */
-int elastic_use_level(struct trainer *trainer, enum fleet_isa level, struct fleet_error *err);
 
 /* Leave the generation: close its connections. The state stays. */
 void elastic_leave(struct trainer *trainer);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/join/device.h"
 #include "agent/runtime/join/reshard_internal.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/clock.h"
@@ -176,8 +177,7 @@ int reshard_undivided(struct trainer *trainer, struct fleet_error *err)
         return rc;
     }
     adopt(trainer, &next, states);
-    executor_free(trainer->device.executor); /* it knows the old places */
-    trainer->device.executor = NULL;
+    device_drop_executor(trainer);
     return 0;
 }
 

@@ -3,8 +3,8 @@
 #define AGENT_RUNTIME_JOIN_RESHARD_INTERNAL_H
 
 /*
- * What the files of reshard.h share, for them alone: reshard.c (the whole), reshard_maps.c (who has
- * what), reshard_move.c (from rank to rank), reshard_files.c (from a checkpoint).
+ * What the files of reshard.h share, for them alone: reshard.c (the whole), reshard_maps.c (which
+ * rank holds what), reshard_move.c (from rank to rank), reshard_files.c (from a checkpoint).
  */
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Who has what: the maps of the memory that the ranks hold, and the shards that none holds. */
+/* Which rank holds what: the maps of the ranks' memory, and the shards that no rank holds. */
 #include <stdlib.h>
 
 #include "agent/runtime/join/reshard_internal.h"

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/runtime/train.h"
+#include "agent/runtime/step/leaf.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -155,8 +155,8 @@ static int find_in_leaves(struct trainer *trainer, int64_t update, const struct 
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
     for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found;
          leaf += range->step) {
-        struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
-        if (train_load_leaf(trainer, update, leaf, &bases, err) < 0 ||
+        struct run_scalars scalars = leaf_scalars(trainer, update, leaf);
+        if (leaf_load(trainer, update, leaf, &bases, err) < 0 ||
             diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
                                  trainer->device.backend, &bases, &scalars,
                                  control_stop(trainer->control), &report->micro_batch, err) < 0)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "agent/runtime/executor/schedule.h"
-#include "agent/runtime/train.h"
+#include "agent/runtime/step/leaf.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -108,13 +108,13 @@ static int begin(void *context, const struct pipeline_step *step, struct fleet_e
     const struct trainer_stage *stage = &trainer->stage;
     int next = step->micro_batch + 1;
 
-    if (train_load_leaf(trainer, stage->update, schedule_leaf(stage->schedule, step->micro_batch),
-                        &stage->bases[stage->copy_of[step->micro_batch]], err) < 0)
+    if (leaf_load(trainer, stage->update, schedule_leaf(stage->schedule, step->micro_batch),
+                  &stage->bases[stage->copy_of[step->micro_batch]], err) < 0)
         return err->code;
     if (next < shape_of(trainer).micro_batches)
-        train_want_leaf(trainer, stage->update, schedule_leaf(stage->schedule, next));
+        leaf_want(trainer, stage->update, schedule_leaf(stage->schedule, next));
     else
-        train_want_leaf(trainer, stage->update + 1, schedule_leaf(stage->schedule, 0));
+        leaf_want(trainer, stage->update + 1, schedule_leaf(stage->schedule, 0));
     return 0;
 }
 
@@ -135,8 +135,8 @@ static void use(void *context, const struct pipeline_step *step, struct executor
     const struct trainer_stage *stage = &trainer->stage;
 
     *out_bases = stage->bases[stage->copy_of[step->micro_batch]];
-    *out_scalars = train_leaf_scalars(trainer, stage->update,
-                                      schedule_leaf(stage->schedule, step->micro_batch));
+    *out_scalars =
+        leaf_scalars(trainer, stage->update, schedule_leaf(stage->schedule, step->micro_batch));
 }
 
 /* Seconds in which this rank computes: of passes and additions, or of samples. */
@@ -168,8 +168,8 @@ static int run_forward(struct trainer *trainer, int64_t update, const struct lea
     struct pipeline_shape shape = shape_of(trainer);
 
     for (int64_t leaf = range->first; leaf < range->end; leaf += range->step) {
-        struct run_scalars scalars = train_leaf_scalars(trainer, update, leaf);
-        if (train_load_leaf(trainer, update, leaf, &trainer->state.bases, err) < 0 ||
+        struct run_scalars scalars = leaf_scalars(trainer, update, leaf);
+        if (leaf_load(trainer, update, leaf, &trainer->state.bases, err) < 0 ||
             schedule_forward(&shape, stage_number(trainer), trainer->device.executor,
                              &trainer->state.bases, &scalars, control_stop(trainer->control),
                              err) < 0)
