@@ -55,46 +55,41 @@ static bool is_explained(const struct plan *plan, const char *path)
            is_noted(&selection->notes, path) || is_noted(&plan->cannot_run, path);
 }
 
+/* ---- the knob at work ------------------------------------------------------------------------ */
+
+/* A knob that is set, in the strategy as the user wrote it. */
+struct set_knob {
+    const char *path; /* as the user spelled it */
+    const struct knob_field *field;
+    size_t offset;         /* in struct strategy: STRATEGY_KNOB() */
+    size_t message_offset; /* of the message that contains it, there */
+};
+
 /* ---- the loss scale -------------------------------------------------------------------------- */
 
 /* Trainers read these, passes do not. Returns the reason why they do not matter here, or "". */
-static const char *judge_scaling(const struct strategy *s, const char *path, bool *out_is_scaling)
+static const char *judge_scaling(const struct strategy *s, const struct set_knob *knob,
+                                 bool *out_is_scaling)
 {
-    static const char *const dynamic[] = {"amp_configs.incr_every_n_steps",
-                                          "amp_configs.decr_every_n_nan_or_inf",
-                                          "amp_configs.incr_ratio", "amp_configs.decr_ratio"};
-
-    *out_is_scaling = strcmp(path, "amp_configs.init_loss_scaling") == 0 ||
-                      strcmp(path, "amp_configs.use_dynamic_loss_scaling") == 0;
-    for (size_t i = 0; i < sizeof(dynamic) / sizeof(dynamic[0]); i++)
-        if (strcmp(path, dynamic[i]) == 0) {
-            *out_is_scaling = true;
-            if (!s->amp_configs.use_dynamic_loss_scaling)
-                return "use_dynamic_loss_scaling is false, so the loss scale never changes";
-        }
-    return "";
+    *out_is_scaling = true;
+    switch (knob->offset) {
+    case STRATEGY_KNOB(amp_configs.init_loss_scaling):
+    case STRATEGY_KNOB(amp_configs.use_dynamic_loss_scaling):
+        return "";
+    case STRATEGY_KNOB(amp_configs.incr_every_n_steps):
+    case STRATEGY_KNOB(amp_configs.decr_every_n_nan_or_inf):
+    case STRATEGY_KNOB(amp_configs.incr_ratio):
+    case STRATEGY_KNOB(amp_configs.decr_ratio):
+        return s->amp_configs.use_dynamic_loss_scaling
+                   ? ""
+                   : "use_dynamic_loss_scaling is false, so the loss scale never changes";
+    default:
+        *out_is_scaling = false;
+        return "";
+    }
 }
 
 /* ---- the program without it ------------------------------------------------------------------ */
-
-/* The field at `path`, which leads through messages only, and the struct that it lies in. */
-static const struct knob_field *find(struct strategy *s, const char *path, void **out_message)
-{
-    const struct knob_message *message = knobs_root();
-    const struct knob_field *field = NULL;
-    char copy[PATH_SIZE], *state = NULL;
-
-    *out_message = s;
-    (void)snprintf(copy, sizeof(copy), "%s", path);
-    for (char *name = strtok_r(copy, ".", &state); name; name = strtok_r(NULL, ".", &state)) {
-        if (field) {
-            *out_message = knob_value(field, *out_message);
-            message = field->message();
-        }
-        field = knobs_find(message, name, NULL);
-    }
-    return field;
-}
 
 /* The ranks are in the same grid, and shards have the same size. */
 static bool is_same_grid(const struct plan *plan, const struct strategy *changed)
@@ -110,19 +105,16 @@ static bool is_same_grid(const struct plan *plan, const struct strategy *changed
 }
 
 /* A program that cannot be built without the knob is another one. */
-static bool is_same_without(struct idle *idle, const char *path)
+static bool is_same_without(struct idle *idle, const struct set_knob *knob)
 {
     STRATEGY_AUTO struct strategy changed;
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct pass_context context = *idle->context;
     struct fleet_errors errors = {0};
     struct program program;
-    void *message;
-    const struct knob_field *field;
 
     strategy_copy(&changed, context.strategy);
-    field = find(&changed, path, &message);
-    knob_reset(field, message);
+    knob_reset(knob->field, (char *)&changed + knob->message_offset);
     if ((plan_shards(idle->plan) > 1 || cells_count(&idle->plan->topology) > 1) &&
         !is_same_grid(idle->plan, &changed))
         return false;
@@ -141,105 +133,124 @@ static bool is_same_without(struct idle *idle, const char *path)
 }
 
 /* The controller plans on its event loop: models of a thousand layers are not built many times. */
-static void compare(struct idle *idle, const char *path)
+static void compare(struct idle *idle, const struct set_knob *knob)
 {
     struct select_result *selection = &idle->plan->selection;
-    const char *last = strrchr(path, '.');
-    bool is_degree = idle->plan->is_cut && last && strcmp(last, ".pp_degree") == 0;
+    bool is_degree =
+        idle->plan->is_cut && (knob->offset == STRATEGY_KNOB(hybrid_configs.pp_degree) ||
+                               knob->offset == STRATEGY_KNOB(sharding_configs.pp_degree));
 
     idle->built += idle->plan->program.op_count;
     if (idle->built > BUILT_MAX)
-        select_note(&selection->notes, path,
+        select_note(&selection->notes, knob->path,
                     "the model has too many operators to find out whether it changes the program");
-    else if (is_same_without(idle, path))
-        select_note(is_degree ? &selection->notes : &selection->without_effect, path,
+    else if (is_same_without(idle, knob))
+        select_note(is_degree ? &selection->notes : &selection->without_effect, knob->path,
                     "the program of this job is the same without it");
 }
 
 /* Of a pipeline's micro-batches: their order, which is in no program, and their number and size,
  * which the job has written twice then. */
-static bool judge_schedule(struct idle *idle, const char *path)
+static bool judge_schedule(struct idle *idle, const struct set_knob *knob)
 {
-    static const char *const twice[] = {"pipeline_configs.micro_batch",
-                                        "pipeline_configs.micro_batch_size",
-                                        "pipeline_configs.accumulate_steps"};
-
     if (!idle->plan->is_cut)
         return false;
-    for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++)
-        if (strcmp(path, twice[i]) == 0) {
-            select_note(&idle->plan->selection.notes, path,
-                        "is what globalBatchSize and microBatchSize say, too");
-            return true;
-        }
-    return strcmp(path, "pipeline_configs.schedule_mode") == 0;
+    switch (knob->offset) {
+    case STRATEGY_KNOB(pipeline_configs.micro_batch):
+    case STRATEGY_KNOB(pipeline_configs.micro_batch_size):
+        select_note(&idle->plan->selection.notes, knob->path,
+                    "is what globalBatchSize and microBatchSize say, too");
+        return true;
+    case STRATEGY_KNOB(pipeline_configs.schedule_mode):
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* dgc was chosen, and its pass has nothing to do. */
+static bool is_dgc_idle(const struct idle *idle)
+{
+    return select_has_note(&idle->plan->selection.without_effect, "dgc");
 }
 
 /* The same of when ranks exchange what. */
-static const char *judge_exchange(const struct idle *idle, const char *path, bool *out_is_exchange)
+static const char *judge_exchange(const struct idle *idle, const struct set_knob *knob,
+                                  bool *out_is_exchange)
 {
     const struct strategy *s = idle->context->strategy;
-    static const char *const read[] = {
-        "localsgd_configs.k_steps",
-        "localsgd_configs.begin_step",
-        "adaptive_localsgd_configs.init_k_steps",
-        "adaptive_localsgd_configs.begin_step",
-        "dgc_configs.rampup_begin_step",
-        "dgc_configs.rampup_step",
-        "dgc_configs.sparsity",
-        "tensor_parallel_configs.tensor_init_seed", /* the start of the parameters */
-    };
 
-    *out_is_exchange = false;
-    for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
-        *out_is_exchange |= strcmp(path, read[i]) == 0;
-    if (*out_is_exchange && strncmp(path, "dgc", 3) == 0 &&
-        select_has_note(&idle->plan->selection.without_effect, "dgc"))
-        return "dgc has nothing to do";
-    if (strcmp(path, "localsgd_configs.begin_step") == 0 && s->localsgd_configs.k_steps == 1)
-        return "k_steps is 1, so parameters are averaged after every update anyway";
-    if (strcmp(path, "dgc_configs.rampup_step") == 0 && s->dgc_configs.sparsity.count <= 1)
-        return "sparsity has one value, so there is no ramp";
-    return "";
+    *out_is_exchange = true;
+    switch (knob->offset) {
+    case STRATEGY_KNOB(localsgd_configs.begin_step):
+        return s->localsgd_configs.k_steps == 1
+                   ? "k_steps is 1, so parameters are averaged after every update anyway"
+                   : "";
+    case STRATEGY_KNOB(localsgd_configs.k_steps):
+    case STRATEGY_KNOB(adaptive_localsgd_configs.init_k_steps):
+    case STRATEGY_KNOB(adaptive_localsgd_configs.begin_step):
+    case STRATEGY_KNOB(tensor_parallel_configs.tensor_init_seed): /* the start of the parameters */
+        return "";
+    case STRATEGY_KNOB(dgc_configs.rampup_step):
+        return is_dgc_idle(idle)                    ? "dgc has nothing to do"
+               : s->dgc_configs.sparsity.count <= 1 ? "sparsity has one value, so there is no ramp"
+                                                    : "";
+    case STRATEGY_KNOB(dgc_configs.rampup_begin_step):
+    case STRATEGY_KNOB(dgc_configs.sparsity):
+        return is_dgc_idle(idle) ? "dgc has nothing to do" : "";
+    default:
+        *out_is_exchange = false;
+        return "";
+    }
 }
 
-static void judge(struct idle *idle, const char *path)
+static void judge(struct idle *idle, const struct set_knob *knob)
 {
-    struct select_notes *notes = &idle->plan->selection.without_effect;
     bool is_scaling, is_exchange = false;
-    const char *why = judge_scaling(idle->context->strategy, path, &is_scaling);
+    const char *why = judge_scaling(idle->context->strategy, knob, &is_scaling);
 
     if (!is_scaling)
-        why = judge_exchange(idle, path, &is_exchange);
-
-    if (is_explained(idle->plan, path) || judge_schedule(idle, path))
+        why = judge_exchange(idle, knob, &is_exchange);
+    if (is_explained(idle->plan, knob->path) || judge_schedule(idle, knob))
         return;
     if (*why)
-        select_note(notes, path, "%s", why);
+        select_note(&idle->plan->selection.without_effect, knob->path, "%s", why);
     else if (!is_scaling && !is_exchange)
-        compare(idle, path);
+        compare(idle, knob);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
+/* The knobs of one message that are set. */
+struct level {
+    const char *path; /* of the message, "" = the root */
+    const struct knob_message *message;
+    const void *value, *fallback; /* as set; with its defaults */
+    size_t offset;                /* of the message in struct strategy */
+};
+
 /* Each field that is set to another value than its default; messages nest at most five deep. */
-static void walk(struct idle *idle, const char *parent, const struct knob_message *message,
-                 const void *value, const void *fallback)
+static void walk(struct idle *idle, const struct level *level)
 {
-    for (size_t i = 0; i < message->count; i++) {
-        const struct knob_field *field = &message->fields[i];
-        const void *mine = knob_value(field, value), *usual = knob_value(field, fallback);
-        uint8_t has = *knob_has(field, value);
+    for (size_t i = 0; i < level->message->count; i++) {
+        const struct knob_field *field = &level->message->fields[i];
+        const void *mine = knob_value(field, level->value);
+        const void *usual = knob_value(field, level->fallback);
+        uint8_t has = *knob_has(field, level->value);
         char path[PATH_SIZE];
+        struct set_knob knob = {.path = path,
+                                .field = field,
+                                .offset = level->offset + field->offset,
+                                .message_offset = level->offset};
 
         if (!has)
             continue;
-        (void)snprintf(path, sizeof(path), "%s%s%s", parent, *parent ? "." : "",
+        (void)snprintf(path, sizeof(path), "%s%s%s", level->path, *level->path ? "." : "",
                        has & KNOB_BY_NAME ? field->name : field->alias);
         if (field->kind == KNOB_MESSAGE)
-            walk(idle, path, field->message(), mine, usual);
+            walk(idle, &(struct level){path, field->message(), mine, usual, knob.offset});
         else if (!knob_equal(field, mine, usual))
-            judge(idle, path);
+            judge(idle, &knob);
     }
 }
 
@@ -252,6 +263,6 @@ void plan_idle_list(const struct strategy *asked, const struct pass_context *con
     if (select_is_auto(asked))
         return; /* what it chose is in `applied` */
     strategy_init(&usual);
-    walk(&idle, "", knobs_root(), asked, &usual);
+    walk(&idle, &(struct level){"", knobs_root(), asked, &usual, 0});
     fleet_strbuf_release(&idle.text);
 }

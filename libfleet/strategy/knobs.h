@@ -83,6 +83,11 @@ struct knob_message {
     size_t size; /* of the struct */
 };
 
+/* One knob as a number, for code that acts on it: STRATEGY_KNOB(amp_configs.incr_ratio), the place
+ * of its value in struct strategy. A walk from the root adds the offsets of the fields on its way,
+ * and compares. A name that knobs.def lacks does not compile. */
+#define STRATEGY_KNOB(member) offsetof(struct strategy, member)
+
 /* The root: DistributedStrategy. */
 const struct knob_message *knobs_root(void);
 
