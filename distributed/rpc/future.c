@@ -2,8 +2,8 @@
 #include "distributed/rpc/future.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "libfleet/base/clock.h"
@@ -31,11 +31,6 @@ static uint64_t last_id;
 static int count;
 static pthread_cond_t is_empty = PTHREAD_COND_INITIALIZER;
 
-static void set_text(char *out, const char *text)
-{
-    strncpy(out, text, FLEET_RPC_NAME_MAX);
-}
-
 struct fleet_rpc_future *rpc_future_new(const char *to, const char *function, int timeout_ms,
                                         struct fleet_error *err)
 {
@@ -52,8 +47,8 @@ struct fleet_rpc_future *rpc_future_new(const char *to, const char *function, in
     (void)pthread_condattr_destroy(&attributes);
     future->id = ++last_id;
     future->deadline_ms = timeout_ms > 0 ? fleet_monotonic_ms() + timeout_ms : 0;
-    set_text(future->to, to);
-    set_text(future->function, function);
+    (void)snprintf(future->to, sizeof(future->to), "%s", to);
+    (void)snprintf(future->function, sizeof(future->function), "%s", function);
     bucket = &table[future->id % BUCKETS];
     future->next = *bucket;
     *bucket = future;
