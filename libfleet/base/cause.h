@@ -13,8 +13,6 @@
 
 #include <stdbool.h>
 
-#include "libfleet/base/cause.h"
-
 enum fleet_cause {
     FLEET_CAUSE_NONE,  /* "" */
     FLEET_CAUSE_OTHER, /* a word that is not ours */
@@ -25,8 +23,8 @@ enum fleet_cause {
     FLEET_CAUSE_MEMBER_LEFT,      /* it was asked to go, and went */
     FLEET_CAUSE_RESIZE,           /* another number of workers is wanted */
     FLEET_CAUSE_PEER_UNREACHABLE, /* a rank lost another; neither has failed */
-    FLEET_CAUSE_ISOLATED,         /* two members lost each other again and again */
-    FLEET_CAUSE_WRONG_STATE,      /* its state does not belong to the job's lineage */
+    FLEET_CAUSE_ISOLATED,         /* removed: it and another lost each other twice */
+    FLEET_CAUSE_WRONG_STATE,      /* it restored another step than the agreed one */
     FLEET_CAUSE_STATE_LOST,       /* no member holds the newest state */
     FLEET_CAUSE_SUPERSEDED,       /* a newer generation was made */
     FLEET_CAUSE_UNKNOWN,          /* a hub before this one knew */

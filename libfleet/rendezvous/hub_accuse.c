@@ -63,7 +63,7 @@ void hub_accuse_judge(struct hub *hub, struct hub_output *out)
     struct hub_pair accusation = hub->accusation, *pair;
     struct hub_peer *accuser = fleet_map_get(&hub->by_uid, accusation.accuser);
     struct hub_peer *accused = fleet_map_get(&hub->by_uid, accusation.accused);
-    struct hub_peer *guilty;
+    struct hub_peer *guilty, *other;
     struct message leave = {.type = MESSAGE_LEAVE};
     char reason[MESSAGE_REASON_MAX + 1];
 
@@ -76,8 +76,13 @@ void hub_accuse_judge(struct hub *hub, struct hub_output *out)
 
     guilty = broken_links(hub, accuser->pod_uid) > broken_links(hub, accused->pod_uid) ? accuser
                                                                                        : accused;
-    hub_output_text(reason, "workers %d and %d lost each other %d times; worker %d has fewer links",
-                    accuser->index, accused->index, pair->count, guilty->index);
+    other = guilty == accuser ? accused : accuser;
+    hub_output_text(
+        reason,
+        "workers %d and %d lost each other %d times; worker %d is removed: it has lost %d "
+        "workers, the other one %d",
+        accuser->index, accused->index, pair->count, guilty->index,
+        broken_links(hub, guilty->pod_uid), broken_links(hub, other->pod_uid));
     hub_output_text(hub_output_event(out, hub, HUB_EVENT_ISOLATED, guilty)->message, "%s", reason);
     leave.leave.reason = reason;
     hub_output_message(out, guilty, &leave);
