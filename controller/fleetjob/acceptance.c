@@ -57,7 +57,7 @@ static void accept(struct pass *pass, bool is_edited)
         pass_event(pass, false, WELLKNOWN_EVENT_ACCEPTED, "The job is valid");
     state_ignored_keys(pass);
     if (odd.length > 0 && is_edited)
-        pass_event(pass, true, WELLKNOWN_EVENT_ODD, "%s", odd.text);
+        pass_event(pass, true, WELLKNOWN_EVENT_SPEC_WARNING, "%s", odd.text);
 }
 
 bool acceptance_check(struct pass *pass)

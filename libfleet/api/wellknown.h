@@ -141,7 +141,7 @@
 
 #define WELLKNOWN_EVENT_ACCEPTED        "Accepted"
 #define WELLKNOWN_EVENT_INVALID         "InvalidSpec"    /* Warning */
-#define WELLKNOWN_EVENT_ODD             "OddSpec"        /* Warning: valid, but not all acts */
+#define WELLKNOWN_EVENT_SPEC_WARNING    "SpecWarning"    /* Warning: valid, but unlikely */
 #define WELLKNOWN_EVENT_AUTO_IGNORED    "AutoIgnored"    /* strategy.auto beside other knobs */
 #define WELLKNOWN_EVENT_SETTING_DROPPED "SettingDropped" /* strategyPolicy Paddle */
 #define WELLKNOWN_EVENT_CREATED_PODS    "CreatedPods"    /* one event, however many */
