@@ -52,13 +52,7 @@ static const struct fleet_object step_type;
 /* Optional, but written even if it is 0. */
 #define TIME(object, name, member) \
     ROW(struct link_##object, name, NUMBER, member, FLEET_NULL, .default_text = "0"),
-#define TIMES(object, times)                            \
-    TIME(object, "dataSeconds", times.data_s)           \
-    TIME(object, "forwardSeconds", times.forward_s)     \
-    TIME(object, "backwardSeconds", times.backward_s)   \
-    TIME(object, "exchangeSeconds", times.exchange_s)   \
-    TIME(object, "optimizerSeconds", times.optimizer_s) \
-    TIME(object, "hiddenSeconds", times.hidden_s)
+#define TIMES(object, times) FLEET_STEP_TIMES(TIME, object, times)
 #define GENERATION(object)                                                                \
     ROW_INT(struct link_message, "epoch", generation.epoch, 0, STEP_MAX, FLEET_REQUIRED), \
         ROW_INT(struct link_message, "counter", generation.counter, 0, STEP_MAX, FLEET_REQUIRED),

@@ -250,11 +250,6 @@ static void next_step(struct reflector *r)
         list(r);
 }
 
-static char *dup_or_null(const char *text)
-{
-    return text ? strdup(text) : NULL;
-}
-
 struct reflector *reflector_new(struct kube_io *io, struct store *store,
                                 const struct reflector_options *options)
 {
@@ -267,9 +262,9 @@ struct reflector *reflector_new(struct kube_io *io, struct store *store,
     if (r->options.page <= 0)
         r->options.page = REFLECTOR_PAGE;
     r->page = r->options.page;
-    r->namespace_ = dup_or_null(options->namespace_);
-    r->label_selector = dup_or_null(options->label_selector);
-    r->field_selector = dup_or_null(options->field_selector);
+    r->namespace_ = fleet_dup_text(options->namespace_);
+    r->label_selector = fleet_dup_text(options->label_selector);
+    r->field_selector = fleet_dup_text(options->field_selector);
     fleet_set_text(&r->version, "");
     fleet_set_text(&r->token, "");
     next_step(r);

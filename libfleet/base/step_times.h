@@ -11,4 +11,15 @@ struct fleet_step_times {
     double hidden_s; /* communication that ran beside all this; no part of the whole time */
 };
 
+/* Their names in messages: TIME(object, name, member) for each of `times`, a member of `object`. */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+#define FLEET_STEP_TIMES(TIME, object, times)           \
+    TIME(object, "dataSeconds", times.data_s)           \
+    TIME(object, "forwardSeconds", times.forward_s)     \
+    TIME(object, "backwardSeconds", times.backward_s)   \
+    TIME(object, "exchangeSeconds", times.exchange_s)   \
+    TIME(object, "optimizerSeconds", times.optimizer_s) \
+    TIME(object, "hiddenSeconds", times.hidden_s)
+/* NOLINTEND(bugprone-macro-parentheses) */
+
 #endif

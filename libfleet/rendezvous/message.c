@@ -88,13 +88,7 @@ static const struct fleet_object step_type, member_type; /* of objects within me
     PART_INT(object, "held", part.count)                  \
     PART_INT(object, "lost", part.lost)
 #define TIME(object, name, member) NUMBER(object, name, member, 0)
-#define TIMES(object, times)                            \
-    TIME(object, "dataSeconds", times.data_s)           \
-    TIME(object, "forwardSeconds", times.forward_s)     \
-    TIME(object, "backwardSeconds", times.backward_s)   \
-    TIME(object, "exchangeSeconds", times.exchange_s)   \
-    TIME(object, "optimizerSeconds", times.optimizer_s) \
-    TIME(object, "hiddenSeconds", times.hidden_s)
+#define TIMES(object, times)       FLEET_STEP_TIMES(TIME, object, times)
 /* NOLINTEND(bugprone-macro-parentheses) */
 #include "libfleet/rendezvous/messages.def"
 
