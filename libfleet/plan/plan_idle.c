@@ -20,6 +20,7 @@
     50000 /* operators that are built to compare, of all knobs of a job: half a second */
 
 struct idle {
+    const struct strategy *asked;
     const struct pass_context *context;
     struct plan *plan;
     struct fleet_strbuf text; /* of the program, printed when it is first needed */
@@ -104,6 +105,15 @@ static bool is_same_grid(const struct plan *plan, const struct strategy *changed
     return is_same;
 }
 
+/* The degree at `value` has switched a unit on, which is off without it (select.c). */
+static bool switches_on(const struct idle *idle, const struct strategy *s, const void *value)
+{
+    const struct strategy *asked = idle->asked;
+
+    return (value == &s->hybrid_configs.pp_degree && s->pipeline && !asked->pipeline) ||
+           (value == &s->hybrid_configs.sharding_degree && s->sharding && !asked->sharding);
+}
+
 /* A program that cannot be built without the knob is another one. */
 static bool is_same_without(struct idle *idle, const struct set_knob *knob)
 {
@@ -112,9 +122,12 @@ static bool is_same_without(struct idle *idle, const struct set_knob *knob)
     struct pass_context context = *idle->context;
     struct fleet_errors errors = {0};
     struct program program;
+    char *message = (char *)&changed + knob->message_offset;
 
     strategy_copy(&changed, context.strategy);
-    knob_reset(knob->field, (char *)&changed + knob->message_offset);
+    if (switches_on(idle, &changed, knob_value(knob->field, message)))
+        return false;
+    knob_reset(knob->field, message);
     if ((plan_shards(idle->plan) > 1 || cells_count(&idle->plan->topology) > 1) &&
         !is_same_grid(idle->plan, &changed))
         return false;
@@ -258,7 +271,7 @@ void plan_idle_list(const struct strategy *asked, const struct pass_context *con
                     struct plan *plan)
 {
     STRATEGY_AUTO struct strategy usual = {0};
-    struct idle idle = {.context = context, .plan = plan};
+    struct idle idle = {.asked = asked, .context = context, .plan = plan};
 
     if (select_is_auto(asked))
         return; /* what it chose is in `applied` */

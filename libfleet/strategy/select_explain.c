@@ -33,7 +33,12 @@ static void explain_idle_units(const struct strategy *s, const struct topology *
                                struct select_result *out)
 {
     explain_exchange(s, t, out);
-    if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1)
+    if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1 && s->sharding_configs.stage == 2)
+        select_note(&out->notes, "sharding_configs.stage",
+                    "a sharding group of one rank divides no optimizer state; with stage 2 "
+                    "gradients are still added bucket by bucket in each micro-batch, over all "
+                    "ranks");
+    else if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1)
         select_note(&out->without_effect, "sharding",
                     "a sharding group of one rank divides nothing");
     if (s->pipeline && t->degree[TOPOLOGY_PIPELINE] == 1)

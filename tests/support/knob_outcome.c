@@ -33,6 +33,7 @@ void outcome_release(struct outcome *o)
 {
     fleet_strbuf_release(&o->runs);
     fleet_strbuf_release(&o->told);
+    fleet_strbuf_release(&o->idle);
     fleet_errors_release(&o->errors);
     fleet_errors_release(&o->warnings);
 }
@@ -115,6 +116,7 @@ static void append_plan(struct outcome *o, const struct plan *plan)
         append_exchange(&o->runs, &plan->selection.final, &plan->program);
     append_notes(&o->told, &plan->selection.dropped);
     append_notes(&o->told, &plan->selection.without_effect);
+    append_notes(&o->idle, &plan->selection.without_effect);
     append_notes(&o->told, &plan->selection.notes);
 }
 
@@ -185,6 +187,16 @@ bool outcome_is_told(const struct outcome *o, const struct every_knob *knob)
             encloses(path + strlen(STRATEGY), strlen(path) - strlen(STRATEGY), knob->path))
             return true;
     }
+    return false;
+}
+
+bool outcome_is_idle(const struct outcome *o, const struct every_knob *knob)
+{
+    size_t length = strlen(knob->path);
+
+    for (const char *line = fleet_strbuf_text(&o->idle); *line; line = strchr(line, '\n') + 1)
+        if (strncmp(line, knob->path, length) == 0 && line[length] == ':')
+            return true;
     return false;
 }
 

@@ -20,6 +20,7 @@ struct outcome {
     struct fleet_strbuf runs; /* everything that the knobs of a strategy can change */
     struct fleet_errors errors, warnings;
     struct fleet_strbuf told; /* "knob: because" a line, of all lists of the plan */
+    struct fleet_strbuf idle; /* the same, of those without effect */
 };
 
 /* "gpt", "llama", "resnet", "mlp". */
@@ -45,6 +46,9 @@ bool outcome_is_refused(const struct outcome *o, const struct every_knob *knob);
 
 /* True if the plan or a warning names the knob, or a message around it, with a reason. */
 bool outcome_is_told(const struct outcome *o, const struct every_knob *knob);
+
+/* True if the plan says that exactly this knob has no effect. */
+bool outcome_is_idle(const struct outcome *o, const struct every_knob *knob);
 
 /* True if both run, and they run different things. */
 bool outcome_differs(const struct outcome *a, const struct outcome *b);

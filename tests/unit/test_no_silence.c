@@ -121,6 +121,10 @@ static void look(struct walk *walk, const struct every_knob *knob, struct knob_j
     tally->is_told |= told;
     if (!acts && !refused && !told && without->errors.count == 0)
         note_silence(walk, &job, &with);
+    if (acts && job.workers > 1 && outcome_is_idle(&with, knob)) { /* one exchanges nothing */
+        fleet_strbuf_appendf(&walk->silent, "%s is said to have no effect: ", knob->path);
+        note_silence(walk, &job, &with);
+    }
     outcome_release(&with);
 }
 
@@ -308,6 +312,27 @@ static void compare_chains(const struct strategy *s, enum strategy_policy policy
     fleet_errors_release(&errors);
 }
 
+/* Stage 2 moves the sums of gradients, though groups of one rank divide no states. */
+static void test_no_silence__stage_2_acts_in_groups_of_one_rank(void **state)
+{
+    static const char stage_2[] = "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,"
+                                  "\"dp_degree\":2,\"stage\":2}}";
+    FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(stage_2);
+    struct every_knob knob = {.path = "sharding", .strategy = strategy};
+    FLEET_AUTO_JSON cJSON *job =
+        knob_job_make(&(struct knob_job){.workers = 2, .optimizer = "adamw", .strategy = strategy});
+    struct outcome outcome;
+
+    (void)state;
+    outcome_of(job, 2, &outcome);
+    assert_int_equal(outcome.errors.count, 0);
+    assert_false(outcome_is_idle(&outcome, &knob));
+    knob.path = "sharding_configs.stage";
+    assert_true(outcome_is_told(&outcome, &knob));
+    assert_false(outcome_is_idle(&outcome, &knob));
+    outcome_release(&outcome);
+}
+
 static void test_no_silence__trainers_plan_what_the_job_planned(void **state)
 {
     static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
@@ -337,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_silence__each_knob_acts_or_is_refused_or_is_reported),
         cmocka_unit_test(test_no_silence__a_knob_is_reported_by_its_written_name),
+        cmocka_unit_test(test_no_silence__stage_2_acts_in_groups_of_one_rank),
         cmocka_unit_test(test_no_silence__trainers_plan_what_the_job_planned),
     };
     return cmocka_run_group_tests_name("no_silence", tests, NULL, NULL);
