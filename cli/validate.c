@@ -8,6 +8,7 @@
 #include "cli/arguments.h"
 #include "cli/job_check.h"
 #include "libfleet/api/document.h"
+#include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
@@ -66,10 +67,14 @@ static void warn_of(const struct fleetjob *job, const struct select_notes *notes
 {
     for (size_t i = 0; i < notes->count; i++) {
         FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        const char *knob = notes->items[i].knob;
+        const char *key = context_key_of(job->spec.auto_parallel, knob);
 
-        fleet_strbuf_appendf(&path, "spec.%s.%s",
-                             job->spec.strategy_text ? "strategyText" : "strategy",
-                             notes->items[i].knob);
+        if (key)
+            fleet_strbuf_appendf(&path, "spec.autoParallel%s%s", *key ? "." : "", key);
+        else
+            fleet_strbuf_appendf(&path, "spec.%s.%s",
+                                 job->spec.strategy_text ? "strategyText" : "strategy", knob);
         fleet_errors_add(warnings, path.text, "%s: %s", what, notes->items[i].because);
     }
 }

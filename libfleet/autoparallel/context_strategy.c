@@ -225,6 +225,35 @@ void context_apply(const cJSON *context, const char *path, const struct context_
     apply_types(&a);
 }
 
+/* The key, if it is given and sets a setting of that name or within it. */
+static const struct {
+    const char *setting, *key;
+    bool acts_unset;
+} sources[] = {
+    {"gradient_scale_configs", "gradients_mean", true},
+    {"fuse_grad_size_in_MB", "comm_fusion.allreduce", false},
+    {"fuse_all_reduce_ops", "comm_fusion.openstate", false},
+    {"sharding", "enable_parallel_optimizer", false},
+    {"sharding_configs", SHARD_SIZE, false},
+};
+
+const char *context_key_of(const cJSON *context, const char *setting)
+{
+    size_t length = strcspn(setting, ".");
+
+    if (!context || !divides_data(context))
+        return NULL;
+    for (size_t i = 0; i < FLEET_COUNT(sources); i++) {
+        if (strlen(sources[i].setting) != length ||
+            strncmp(sources[i].setting, setting, length) != 0)
+            continue;
+        if (fleet_json_at(context, sources[i].key))
+            return sources[i].key;
+        return sources[i].acts_unset ? "" : NULL;
+    }
+    return NULL;
+}
+
 /* ---- what a user may not expect -------------------------------------------------------------- */
 
 /* Keys of data_parallel that need nothing, and why. */

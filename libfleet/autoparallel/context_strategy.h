@@ -49,6 +49,10 @@ void context_apply(const cJSON *context, const char *path, const struct context_
                    struct strategy *strategy, struct strategy_options *options,
                    struct fleet_errors *errors);
 
+/* The key of `context` (NULL: none) that set `setting` ("fuse_grad_size_in_MB":
+ * "comm_fusion.allreduce"), "" if the context does it without a key; static. NULL: it does not. */
+const char *context_key_of(const cJSON *context, const char *setting);
+
 /* Append what a user of the built-in trainer may not expect of `context`, which has passed
  * context_check(): gradients that are added, keys that need nothing here, modes that do not run. */
 void context_warn(const cJSON *context, const char *path, const struct context_job *job,

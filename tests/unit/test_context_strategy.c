@@ -187,6 +187,35 @@ static void expect_warning(const char *context, int64_t world, const char *wante
     fleet_errors_release(&warnings);
 }
 
+static void expect_key(const char *context, const char *setting, const char *key)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(context);
+    const char *found = context_key_of(json, setting);
+
+    if (!key ? found != NULL : !found || strcmp(found, key) != 0)
+        fail_msg("%s: %s is set by %s", context, setting, found ? found : "nothing");
+}
+
+/* A warning names what the user wrote. */
+static void test_context_strategy__names_the_key_that_set_a_setting(void **state)
+{
+    (void)state;
+    expect_key("{" DATA "comm_fusion: {allreduce: {mode: size, config: 16}}}",
+               "fuse_grad_size_in_MB", "comm_fusion.allreduce");
+    expect_key("{" DATA "comm_fusion: {openstate: false}}", "fuse_all_reduce_ops",
+               "comm_fusion.openstate");
+    expect_key("{" DATA "enable_parallel_optimizer: true}", "sharding",
+               "enable_parallel_optimizer");
+    expect_key("{" DATA "gradients_mean: true}", "gradient_scale_configs.scale_strategy",
+               "gradients_mean");
+    expect_key("{" DATA "device_num: 2}", "gradient_scale_configs.scale_strategy", "");
+    expect_key("{" DATA "gradients_mean: true}", "fuse_grad_size_in_MB", NULL);
+    expect_key("{" DATA "gradients_mean: true}", "fuse_grad_size_in_num", NULL);
+    expect_key("{parallel_mode: semi_auto_parallel, gradients_mean: true}",
+               "gradient_scale_configs.scale_strategy", NULL);
+    assert_null(context_key_of(NULL, "sharding"));
+}
+
 static void test_context_strategy__says_what_is_not_expected(void **state)
 {
     (void)state;
@@ -220,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_context_strategy__sets_what_a_key_means),
         cmocka_unit_test(test_context_strategy__agrees_or_contradicts),
         cmocka_unit_test(test_context_strategy__passes_over_what_it_cannot_read),
+        cmocka_unit_test(test_context_strategy__names_the_key_that_set_a_setting),
         cmocka_unit_test(test_context_strategy__says_what_is_not_expected),
     };
     return cmocka_run_group_tests_name("context_strategy", tests, NULL, NULL);
