@@ -61,9 +61,10 @@ cuda-sass: cuda ## registers, spills and widths of the kernels, into docs/cuda-s
 # ---- the library over fakes ----------------------------------------------------------------------
 # libfleet_cuda.so for tests of the host's half: kernels on the emulator, tests/cuda_fake in place of
 # libcudart. Of the variant's sanitizers it has the address and undefined ones.
+EMULATOR          := $(addprefix tests/cuda_emulator/,emulator.c meet.c memory.c tensor.c)
 CUDA_FAKE_OUT     := build/cuda_fake/$(VARIANT)
 CUDA_FAKE_SOURCES := $(wildcard cuda/*.c tests/cuda_fake/*.c) libfleet/base/random.c \
-    libfleet/program/ops/operand.c $(addprefix tests/cuda_emulator/,emulator.c memory.c tensor.c)
+    libfleet/program/ops/operand.c $(EMULATOR)
 CUDA_FAKE_OBJECTS := $(CUDA_KERNELS:%.cu=$(CUDA_FAKE_OUT)/%.cu.o) \
     $(CUDA_FAKE_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o)
 CUDA_FAKE_FLAGS   := -O2 -g -fPIC -DEMULATOR_FAKE -DFLEET_VERSION='"$(VERSION)"' \
@@ -112,7 +113,7 @@ EMULATOR_FLAGS_asan := -fsanitize=address,undefined -fno-sanitize-recover=all \
 EMULATOR_ARCHIVES_race := build/release
 EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
-EMULATOR_RUNTIME := $(addprefix tests/cuda_emulator/,emulator.c memory.c tensor.c backend_emulated.c) \
+EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
     $(wildcard cuda/operators*.c cuda/products*.c)
 EMULATOR_NUMERICS := test_kernels test_gradients test_attention test_parts
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)

@@ -36,48 +36,15 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#define COPIES_MAX 64 /* asynchronous copies of a thread under way */
-
-enum thread_state {
-    THREAD_READY,
-    THREAD_AT_BARRIER,
-    THREAD_IN_WARP,
-    THREAD_DONE,
-};
-
-struct copy {
-    void *to;
-    const void *from;
-    size_t bytes;
-    bool exists; /* else zeros */
-    int group;
-};
-
-struct thread {
-    void *sp;
-    struct emulator_index index;
-    enum thread_state state;
-    const char *file; /* where it waits */
-    int line;
-    int barrier, barrier_count;
-    enum emulator_warp_function function;
-    unsigned mask;
-    uint64_t value, *out;
-    emulator_operation operation; /* of EMULATOR_TOGETHER */
-    void *part;
-    int copy_count, group; /* the group that is filled */
-    void *fake_stack;      /* the address sanitizer's */
-    struct copy copies[COPIES_MAX];
-};
-
 struct emulator_index emulator_thread_index, emulator_block_index, emulator_block_size,
     emulator_grid_size;
 emulator_submit_fn emulator_submit;
 struct running running;
 uint32_t warp_clock[WARPS_MAX][WARPS_MAX];
+struct thread emulator_threads[THREADS_MAX];
+int emulator_thread_count;
 
-static struct thread threads[THREADS_MAX];
-static int ready[THREADS_MAX], ready_count, thread_count, done_count;
+static int ready[THREADS_MAX], ready_count, done_count;
 static char *stacks;
 static void *scheduler_sp;
 static const char *kernel_name;
@@ -137,10 +104,9 @@ bool emulator_on_stack(const void *address)
     return at < STACK_BYTES;
 }
 
-/* The running fiber gives way to the scheduler. */
-static void leave(bool for_ever)
+void emulator_leave(bool for_ever)
 {
-    struct thread *t = &threads[running.thread];
+    struct thread *t = &emulator_threads[running.thread];
 
     running.inside = false;
 #if defined(__SANITIZE_ADDRESS__)
@@ -165,17 +131,17 @@ static void fiber(void)
 #endif
     running.inside = true;
     kernel_body(kernel_arguments);
-    t = &threads[running.thread];
+    t = &emulator_threads[running.thread];
     t->state = THREAD_DONE;
     done_count++;
-    leave(true);
+    emulator_leave(true);
     abort();
 }
 
 /* A new fiber: its first switch returns into fiber(). */
 static void prepare(int thread)
 {
-    struct thread *t = &threads[thread];
+    struct thread *t = &emulator_threads[thread];
     char *stack = stack_of(thread);
     void **top = (void **)(void *)(stack + STACK_BYTES);
 
@@ -198,19 +164,19 @@ static void prepare(int thread)
 static void resume(int thread)
 {
     running.thread = thread;
-    emulator_thread_index = threads[thread].index;
+    emulator_thread_index = emulator_threads[thread].index;
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&scheduler_fake, stack_of(thread), STACK_BYTES);
 #endif
-    emulator_switch(&scheduler_sp, threads[thread].sp);
+    emulator_switch(&scheduler_sp, emulator_threads[thread].sp);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(scheduler_fake, NULL, NULL);
 #endif
 }
 
-static void make_ready(int thread)
+void emulator_make_ready(int thread)
 {
-    threads[thread].state = THREAD_READY;
+    emulator_threads[thread].state = THREAD_READY;
     ready[ready_count++] = thread;
 }
 
@@ -218,8 +184,8 @@ void emulator_maybe_yield(unsigned one_in)
 {
     if (emulator_random() % one_in != 0)
         return;
-    make_ready(running.thread);
-    leave(false);
+    emulator_make_ready(running.thread);
+    emulator_leave(false);
 }
 
 int emulator_lane(void)
@@ -261,7 +227,7 @@ void emulator_fail(const char *format, ...)
         va_end(list);
     }
     if (inside)
-        leave(true);
+        emulator_leave(true);
 }
 
 /* Where some of the threads that wait do so. */
@@ -270,11 +236,12 @@ static void fail_stuck(void)
     char text[600] = "";
     int told = 0;
 
-    for (int i = 0; i < thread_count && told < 4; i++) {
-        const struct thread *t = &threads[i];
+    for (int i = 0; i < emulator_thread_count && told < 4; i++) {
+        const struct thread *t = &emulator_threads[i];
         size_t used = strlen(text);
         const char *what = t->state == THREAD_AT_BARRIER ? "a barrier" : "a warp function";
-        bool same = i > 0 && t->state == threads[i - 1].state && t->line == threads[i - 1].line;
+        bool same = i > 0 && t->state == emulator_threads[i - 1].state &&
+                    t->line == emulator_threads[i - 1].line;
         if (same || t->state == THREAD_READY)
             continue;
         told++;
@@ -285,244 +252,6 @@ static void fail_stuck(void)
                            what, t->file, t->line);
     }
     emulator_fail("divergent: some threads wait for others that do not come%s", text);
-}
-
-/* ---- barriers -------------------------------------------------------------------------------- */
-
-/* The warps of `in` have met: each knows what all of them know, and a new clock begins for it. */
-static void join_warps(const bool in[WARPS_MAX])
-{
-    uint32_t all[WARPS_MAX] = {0};
-
-    for (int w = 0; w < WARPS_MAX; w++)
-        for (int i = 0; in[w] && i < WARPS_MAX; i++)
-            if (warp_clock[w][i] > all[i])
-                all[i] = warp_clock[w][i];
-    for (int w = 0; w < WARPS_MAX; w++)
-        if (in[w]) {
-            memcpy(warp_clock[w], all, sizeof(all));
-            warp_clock[w][w]++;
-        }
-    for (int w = 0; w < WARPS_MAX; w++) /* what each did before, the others have seen */
-        for (int i = 0; in[w] && i < WARPS_MAX; i++)
-            if (in[i] && i != w)
-                warp_clock[w][i] = warp_clock[i][i];
-}
-
-/* Names of files; almost always one literal. */
-static bool is_same(const char *a, const char *b)
-{
-    return a == b || strcmp(a, b) == 0;
-}
-
-static bool waits_at(const struct thread *t, int id)
-{
-    return t->state == THREAD_AT_BARRIER && t->barrier == id;
-}
-
-/* Finds the warps whose threads all wait at the barrier; false if a warp is there in part. */
-static bool whole_warps(int id, bool in[WARPS_MAX])
-{
-    for (int w = 0; w * WARP < thread_count; w++) {
-        int last = (w + 1) * WARP < thread_count ? (w + 1) * WARP : thread_count, here = 0;
-        for (int i = w * WARP; i < last; i++)
-            here += waits_at(&threads[i], id);
-        in[w] = here == last - w * WARP;
-        if (here && !in[w])
-            return false;
-    }
-    return true;
-}
-
-static void release_barrier(int id)
-{
-    bool in[WARPS_MAX] = {0};
-
-    if (!whole_warps(id, in)) {
-        emulator_fail("barrier %d: a warp came to it with some of its threads only", id);
-        return;
-    }
-    join_warps(in);
-    for (int i = 0; i < thread_count; i++)
-        if (waits_at(&threads[i], id))
-            make_ready(i);
-}
-
-void emulator_barrier(int id, int count, const char *file, int line)
-{
-    struct thread *self = &threads[running.thread];
-    int arrived = 0, wanted = count ? count : thread_count;
-
-    if (count % WARP != 0 || id < 0 || id > 15) {
-        emulator_fail("%s:%d: barrier %d of %d threads; ids are 0 to 15, counts multiples of 32",
-                      file, line, id, count);
-        return;
-    }
-    self->state = THREAD_AT_BARRIER;
-    self->barrier = id;
-    self->barrier_count = count;
-    self->file = file;
-    self->line = line;
-    for (int i = 0; i < thread_count; i++) {
-        const struct thread *t = &threads[i];
-        if (!waits_at(t, id))
-            continue;
-        arrived++;
-        if (t->barrier_count != count || t->line != line || !is_same(t->file, file)) {
-            emulator_fail("divergent barrier %d: this thread is at %s:%d, thread %d at %s:%d", id,
-                          file, line, i, t->file, t->line);
-            return;
-        }
-    }
-    if (arrived == wanted)
-        release_barrier(id);
-    leave(false);
-}
-
-/* ---- warp functions -------------------------------------------------------------------------- */
-
-static bool is_with(const struct thread *t, const struct thread *self)
-{
-    return t->state == THREAD_IN_WARP && t->function == self->function && t->mask == self->mask &&
-           t->operation == self->operation && t->line == self->line && is_same(t->file, self->file);
-}
-
-/* All lanes of the mask are here: hand out the values. */
-static void finish_warp(int first, int lanes, unsigned mask)
-{
-    uint64_t values[WARP] = {0};
-    bool in[WARPS_MAX] = {0};
-    void *parts[WARP];
-
-    for (int i = 0; i < WARP; i++)
-        parts[i] = threads[first + i].part;
-    if (threads[first].function == EMULATOR_TOGETHER && mask == ~0u)
-        threads[first].operation(parts);
-    for (int i = 0; i < WARP; i++)
-        if (mask >> i & 1)
-            values[i] = threads[first + i].value;
-    if (threads[first + __builtin_ctz(mask)].function == EMULATOR_SYNCWARP &&
-        __builtin_popcount(mask) == lanes) {
-        in[first / WARP] = true;
-        join_warps(in);
-    }
-    for (int i = 0; i < WARP; i++)
-        if (mask >> i & 1) {
-            if (threads[first + i].out)
-                memcpy(threads[first + i].out, values, sizeof(values));
-            make_ready(first + i);
-        }
-}
-
-/* Waits for the other lanes of the mask at the same function and place. */
-static void meet(struct thread *self, int lanes, const char *file, int line)
-{
-    int first = running.thread / WARP * WARP;
-    bool all = true;
-
-    self->state = THREAD_IN_WARP;
-    self->file = file;
-    self->line = line;
-    for (int i = 0; i < lanes; i++)
-        if (self->mask >> i & 1 && !is_with(&threads[first + i], self))
-            all = false;
-    if (all)
-        finish_warp(first, lanes, self->mask);
-    leave(false);
-}
-
-static int lanes_of_warp(void)
-{
-    int first = running.thread / WARP * WARP;
-
-    return thread_count - first < WARP ? thread_count - first : WARP;
-}
-
-void emulator_warp(enum emulator_warp_function function, unsigned mask, uint64_t value,
-                   uint64_t out[32], const char *file, int line)
-{
-    struct thread *self = &threads[running.thread];
-    int lanes = lanes_of_warp();
-    unsigned present = lanes == WARP ? ~0u : (1u << lanes) - 1;
-
-    if (mask == ~0u) /* threads that the block does not have count as absent lanes */
-        mask = present;
-    if (!(mask >> emulator_lane() & 1) || (mask & ~present) != 0) {
-        emulator_fail("%s:%d: lane %d gives mask %08x, which %s", file, line, emulator_lane(), mask,
-                      mask & ~present ? "names lanes that the block has not" : "does not name it");
-        return;
-    }
-    self->function = function;
-    self->mask = mask;
-    self->value = value;
-    self->out = out;
-    self->operation = NULL;
-    meet(self, lanes, file, line);
-}
-
-void emulator_together(emulator_operation operation, void *part, const char *file, int line)
-{
-    struct thread *self = &threads[running.thread];
-
-    if (lanes_of_warp() != WARP) {
-        emulator_fail("%s:%d: a warp of %d threads; this function needs 32", file, line,
-                      lanes_of_warp());
-        return;
-    }
-    self->function = EMULATOR_TOGETHER;
-    self->mask = ~0u;
-    self->out = NULL;
-    self->operation = operation;
-    self->part = part;
-    meet(self, WARP, file, line);
-}
-
-/* ---- asynchronous copies --------------------------------------------------------------------- */
-
-static void finish_copy(struct thread *t, int i)
-{
-    struct copy c = t->copies[i];
-
-    t->copies[i] = t->copies[--t->copy_count];
-    memory_landed(c.to, c.bytes, __builtin_return_address(0));
-    if (!c.exists) {
-        memset(c.to, 0, c.bytes);
-        return;
-    }
-    memory_access(c.from, c.bytes, ACCESS_READ, __builtin_return_address(0));
-    memcpy(c.to, c.from, c.bytes);
-}
-
-void emulator_copy_start(void *shared, const void *global, size_t bytes, bool exists)
-{
-    struct thread *t = &threads[running.thread];
-
-    if ((bytes != 4 && bytes != 8 && bytes != 16) || (uintptr_t)shared % bytes != 0 ||
-        (uintptr_t)global % bytes != 0 || !memory_is_shared(shared))
-        emulator_fail("asynchronous copy of %zu bytes: must be 4, 8 or 16, aligned to them, to "
-                      "shared memory",
-                      bytes);
-    if (t->copy_count == COPIES_MAX)
-        emulator_fail("more than %d asynchronous copies of a thread", COPIES_MAX);
-    emulator_maybe_yield(64);
-    if (exists)
-        memory_access(global, bytes, ACCESS_READ, __builtin_return_address(0));
-    memory_in_flight(shared, bytes, __builtin_return_address(0));
-    t->copies[t->copy_count++] = (struct copy){shared, global, bytes, exists, t->group};
-}
-
-void emulator_copies_commit(void)
-{
-    threads[running.thread].group++;
-}
-
-void emulator_copies_wait(int but_for)
-{
-    struct thread *t = &threads[running.thread];
-
-    for (int i = t->copy_count - 1; i >= 0; i--)
-        if (t->copies[i].group < t->group - but_for)
-            finish_copy(t, i);
 }
 
 /* ---- blocks and grids ------------------------------------------------------------------------ */
@@ -549,7 +278,7 @@ static void run_block(uint32_t number, size_t dynamic_bytes)
         warp_clock[w][w] = 1;
     ready_count = 0;
     done_count = 0;
-    for (int i = 0; i < thread_count; i++) {
+    for (int i = 0; i < emulator_thread_count; i++) {
         prepare(i);
         ready[ready_count++] = i;
     }
@@ -558,7 +287,7 @@ static void run_block(uint32_t number, size_t dynamic_bytes)
         ready[pick] = ready[--ready_count];
         resume(thread);
     }
-    if (!failed && done_count < thread_count)
+    if (!failed && done_count < emulator_thread_count)
         fail_stuck();
 }
 
@@ -588,7 +317,7 @@ int emulator_run(const char *kernel, emulator_body body, const void *arguments,
     }
     emulator_grid_size = grid;
     emulator_block_size = block;
-    thread_count = (int)(block.x * block.y * block.z);
+    emulator_thread_count = (int)(block.x * block.y * block.z);
     if (!stacks)
         stacks = mmap(NULL, STACK_BYTES * THREADS_MAX, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

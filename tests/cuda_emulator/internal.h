@@ -2,11 +2,14 @@
 #ifndef TESTS_CUDA_EMULATOR_INTERNAL_H
 #define TESTS_CUDA_EMULATOR_INTERNAL_H
 
-/* What the emulator's two halves know of each other: fibers (emulator.c), memory (memory.c). */
+/* What the emulator's files share, for them alone: fibers (emulator.c), where they wait for each
+ * other (meet.c), memory (memory.c). */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "tests/cuda_emulator/emulator.h"
 
 #define THREADS_MAX 1024
 #define WARP        32
@@ -15,6 +18,44 @@
 
 #define SHARED_STATIC_MAX ((size_t)48 << 10)  /* of declared arrays */
 #define SHARED_BLOCK_MAX  ((size_t)163 << 10) /* with the dynamic one: the limit of sm_80 */
+
+#define COPIES_MAX 64 /* asynchronous copies of a thread under way */
+
+enum thread_state {
+    THREAD_READY,
+    THREAD_AT_BARRIER,
+    THREAD_IN_WARP,
+    THREAD_DONE,
+};
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    bool exists; /* else zeros */
+    int group;
+};
+
+struct thread {
+    void *sp;
+    struct emulator_index index;
+    enum thread_state state;
+    const char *file; /* where it waits */
+    int line;
+    int barrier, barrier_count;
+    enum emulator_warp_function function;
+    unsigned mask;
+    uint64_t value, *out;
+    emulator_operation operation; /* of EMULATOR_TOGETHER */
+    void *part;
+    int copy_count, group; /* the group that is filled */
+    void *fake_stack;      /* the address sanitizer's */
+    struct copy copies[COPIES_MAX];
+};
+
+/* The threads of the block that runs. */
+extern struct thread emulator_threads[THREADS_MAX];
+extern int emulator_thread_count;
 
 /* The running thread; meaningless outside of a kernel. */
 struct running {
@@ -32,6 +73,12 @@ uint64_t emulator_random(void);
 
 /* A point where another thread may go on; `one_in` times as often it does not. */
 void emulator_maybe_yield(unsigned one_in);
+
+/* A thread that waited can run. */
+void emulator_make_ready(int thread);
+
+/* The running fiber gives way to the scheduler. */
+void emulator_leave(bool for_ever);
 
 /* The stack of the running fiber. */
 bool emulator_on_stack(const void *address);
