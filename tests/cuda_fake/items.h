@@ -3,8 +3,8 @@
 #define TESTS_CUDA_FAKE_ITEMS_H
 
 /*
- * What streams.c and graphs.c share: a stream is a list of items, and so is a graph. The caller of
- * each function holds the lock (fake.h).
+ * What streams.c, work.c and graphs.c share: a stream is a list of items, and so is a graph. The
+ * caller of each function holds the lock (fake.h), if it does not say otherwise.
  */
 
 #include <stdbool.h>
@@ -66,12 +66,22 @@ struct CUstream_st {
 /* A new item at the end of the stream, or of the graph that it captures. */
 struct item *fake_put(struct CUstream_st *stream, enum item_kind kind);
 
+/* Now and then the device does something by itself. */
+void fake_let_run(void);
+
+/* ---- work.c ---------------------------------------------------------------------------------- */
+
+/* A kernel for the emulator; the arguments are copied. The error of fake_call(). Takes the lock. */
+int fake_put_kernel(void *stream, const char *kernel, emulator_body body, const void *arguments,
+                    size_t bytes, struct emulator_index grid, struct emulator_index block,
+                    size_t dynamic_bytes);
+
+/* Work of another library (external.h). Takes the lock. */
+void fake_put_external(struct CUstream_st *stream, bool (*advance)(void *context), void *context);
+
 /* Ends the process unless both sides of a copy, or the side of a fill, are memory that it may use.
  */
 void fake_check_item(const struct item *item);
-
-/* Now and then the device does something by itself. */
-void fake_let_run(void);
 
 /* ---- graphs.c -------------------------------------------------------------------------------- */
 
