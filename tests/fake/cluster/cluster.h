@@ -17,7 +17,8 @@
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
  *   train.c       trainers and the generations they train in
  *   own.c         own trainers
- *   check.c       the rules that must hold after every step
+ *   check.c       the rules for what the API server holds, after every step
+ *   check_generations.c  the rules for generations and their steps
  *   restarts.c    the rules for the number of restarts
  *   excuses.c     what these rules cannot ask for
  *   faults.c      faults and changes by users, by seed
@@ -444,6 +445,13 @@ void cluster_own_event(struct cluster *c, const struct cluster_event *event);
 
 void cluster_check_server(struct cluster *c);
 void cluster_check_request(struct cluster *c, int replica, const struct kube_request *request);
+void cluster_check_leads(struct cluster *c, int replica, const char *what);
+bool cluster_is_settled(
+    struct cluster *c); /* every job is over or gone, and nothing is left of it */
+void cluster_check_end(struct cluster *c);
+
+/* ---- check_generations.c ---------------------------------------------------------------------  */
+
 void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
                           const struct message_assign *assign);
 void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
@@ -451,9 +459,6 @@ void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
 void cluster_check_vote(struct cluster *c, struct cluster_run *run);
 void cluster_check_apply(struct cluster *c, const struct cluster_run *run, int64_t step);
 void cluster_check_start(struct cluster *c, struct cluster_run *run);
-bool cluster_is_settled(
-    struct cluster *c); /* every job is over or gone, and nothing is left of it */
-void cluster_check_end(struct cluster *c);
 
 /* ---- restarts.c ------------------------------------------------------------------------------ */
 
