@@ -11,7 +11,8 @@
  * vote before every step.
  *
  *   events.c      the clock, deadlines, random numbers, the last lines of the history
- *   controller.c  replicas of the controller: started, killed, frozen; the network of their hubs
+ *   controller.c  replicas of the controller: started, killed, frozen
+ *   hubs.c        their hubs, and the network of these
  *   door.c        the hub's address for agents, and whether they trust its certificate
  *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
@@ -373,16 +374,21 @@ void cluster_replica_cut(struct cluster *c, int replica, double duration_ms); /*
 void cluster_replicas_calm(struct cluster *c); /* what is left of the weather is latency */
 bool cluster_replica_runs(const struct cluster *c, int replica); /* alive, not frozen */
 void cluster_replica_event(struct cluster *c, const struct cluster_event *event);
-int cluster_leader(const struct cluster *c); /* -1 = none */
-/* An assertion fails in the hub of this job that the leader hosts, if it does. */
-void cluster_hub_break(struct cluster *c, int job);
+int cluster_leader(const struct cluster *c);  /* -1 = none */
 void cluster_clocks_right(struct cluster *c); /* of all replicas */
 double cluster_controllers_next(struct cluster *c);
 void cluster_controllers_turn(struct cluster *c);
-void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out);
+
+/* ---- hubs.c ---------------------------------------------------------------------------------- */
+
+/* The network of a leader's hubs (hub_network.h); `user` is its struct cluster_spy. */
+int cluster_network_open(void *user, struct hub_network *out, struct fleet_error *err);
 struct cluster_hosted *cluster_hub_of(struct cluster *c, uint64_t connection); /* NULL = closed */
 int cluster_hub_find(const struct cluster *c, int replica, int job);           /* -1 = none */
-
+void cluster_hub_apply(struct cluster_hosted *hosted, struct hub_output *out);
+void cluster_hubs_tick(struct cluster *c, struct cluster_replica *replica);
+/* An assertion fails in the hub of this job that the leader hosts, if it does. */
+void cluster_hub_break(struct cluster *c, int job);
 int64_t cluster_wall_ms(const struct cluster *c); /* as good clocks show it */
 
 /* ---- door.c, in a whole world ---------------------------------------------------------------- */
@@ -450,7 +456,7 @@ bool cluster_is_settled(
     struct cluster *c); /* every job is over or gone, and nothing is left of it */
 void cluster_check_end(struct cluster *c);
 
-/* ---- check_generations.c ---------------------------------------------------------------------  */
+/* ---- check_generations.c --------------------------------------------------------------------- */
 
 void cluster_check_assign(struct cluster *c, struct cluster_hosted *hosted,
                           const struct message_assign *assign);
