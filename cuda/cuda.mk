@@ -115,7 +115,7 @@ EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
     $(wildcard cuda/operators*.c cuda/products*.c)
-EMULATOR_NUMERICS := test_kernels test_gradients test_attention test_parts
+EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 
 # emulator_rules VARIANT
@@ -166,7 +166,7 @@ check-cuda-asan: # a make of its own: the archives are of another variant
 build/device/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $<"; $(CC) $(CFLAGS) -DRIG_DEVICE -MMD -MP -c -o $@ $<
-GPU_TESTS := $(addprefix build/device/,test_kernels test_gradients test_attention test_parts)
+GPU_TESTS := $(addprefix build/device/,$(EMULATOR_NUMERICS))
 $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
     build/device/tests/gpu/backend_device.o $(addprefix build/release/,libruntime.a libfakes.a \
     libagent.a libfleet.a)

@@ -91,7 +91,7 @@ if wanted device && [ $fake = 0 ]; then
 fi
 
 # ---- operators, against the CPU's ----------------------------------------------------------------
-for test in kernels gradients attention parts; do
+for test in kernels kernels_sizes gradients attention parts; do
     if wanted numerics; then
         rm -f "$logs/$test.digests"
         part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \
@@ -101,7 +101,7 @@ done
 
 # ---- the emulator against the device -------------------------------------------------------------
 # Without attention on tensor cores: their sums have other bits on the emulator.
-for test in kernels gradients parts; do
+for test in kernels kernels_sizes gradients parts; do
     if wanted digests && [ -e "$logs/$test.digests" ]; then
         part "$test-digests" 30 tests/gpu/compare.sh "$package/emulator/$test.txt" \
             "$logs/$test.digests"
@@ -130,7 +130,7 @@ for place in importlib.util.find_spec("nvidia").submodule_search_locations:
 cublaslt=$(find_cublaslt)
 if wanted cublaslt && [ -e "$cublaslt" ]; then
     echo "cuBLASLt: $cublaslt" | tee -a "$logs/device.txt"
-    for test in kernels gradients; do
+    for test in kernels kernels_sizes gradients; do
         part "cublaslt-$test" 120 "${run[@]}" "FLEET_CUBLASLT_LIBRARY=$cublaslt" \
             FLEET_TEST_VARIANT=race "$package/tests/test_$test"
     done
@@ -194,7 +194,7 @@ fi
 if wanted sanitizer && [ $fake = 0 ]; then
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck; do
-            for test in kernels gradients attention; do
+            for test in kernels kernels_sizes gradients attention; do
                 part "$tool-$test" 60 "${run[@]}" FLEET_TEST_VARIANT=race compute-sanitizer \
                     --tool $tool --error-exitcode 9 --print-limit 20 "$package/tests/test_$test"
             done
