@@ -14,17 +14,7 @@
 #include "agent/runtime/executor/communication.h"
 #include "agent/runtime/executor/schedule.h"
 #include "agent/runtime/state.h"
-#include "libfleet/base/cleanup.h"
-#include "libfleet/base/errors.h"
-#include "libfleet/program/passes/pass.h"
-#include "libfleet/program/passes/pipeline.h"
-#include "libfleet/program/print.h"
-#include "libfleet/program/program_build.h"
-#include "libfleet/program/stages.h"
-#include "libfleet/strategy/strategy.h"
-#include "libfleet/strategy/strategy_options.h"
-#include "tests/unit/comm_ranks.h"
-#include "tests/unit/passes_fixture.h"
+#include "tests/unit/pipeline_fixture.h"
 
 #define WORDS      37
 #define STEPS      2
@@ -33,74 +23,7 @@
 #define LEAVES_MAX 16
 #define COPIES_MAX 16
 
-#define JOB(name, layers, rest, optimizer)                                                     \
-    "{\"model\":{\"name\":\"" name "\",\"layers\":" #layers ",\"heads\":2,\"width\":16,"       \
-    "\"context\":8,\"vocabulary\":37" rest "},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\"," \
-    "\"vocabulary\":\"v\",\"merges\":\"m\"},\"globalBatchSize\":2,\"microBatchSize\":2,"       \
-    "\"steps\":8,\"optimizer\":{\"learningRate\":0.1," optimizer "}"
-#define CLIPPED         "\"clip\":{\"globalNorm\":0.1}"
-#define FP32(job)       job "}"
-#define HALF(job, type) job ",\"precision\":\"" type "\"}"
-
 static const atomic_bool never;
-
-static const struct job_case {
-    const char *name, *training;
-    struct pipeline_shape shape;
-    int replicas, leaves;
-    struct strategy_ends layers; /* by hand */
-    bool recompute, offload, amp, localsgd;
-} jobs[] = {
-    {"gpt, tied embeddings, clipped by its global norm, 1F1B",
-     FP32(JOB("gpt", 2, "", CLIPPED)),
-     {.stages = 2, .micro_batches = 4, .chunks = 1},
-     .replicas = 1,
-     .leaves = 4,
-     .recompute = false},
-    {"gpt, F-then-B, dropout, recompute, uneven stages by hand",
-     FP32(JOB("gpt", 5, ",\"tieEmbeddings\":false,\"dropout\":0.1", CLIPPED)),
-     {.stages = 3, .micro_batches = 4, .chunks = 1, .all_forward = true},
-     .replicas = 1,
-     .leaves = 4,
-     .layers = {{1, 3, 1}, 3},
-     .recompute = true},
-    {"llama, interleaved, clipped by norms of tensors",
-     FP32(JOB("llama", 6, "", "\"clip\":{\"norm\":0.05}")),
-     {.stages = 3, .micro_batches = 6, .chunks = 2},
-     .replicas = 1,
-     .leaves = 6},
-    {"gpt, interleaved, tied embeddings, recompute",
-     FP32(JOB("gpt", 7, "", CLIPPED)),
-     {.stages = 3, .micro_batches = 6, .chunks = 2},
-     .replicas = 1,
-     .leaves = 6,
-     .recompute = true},
-    {"gpt, zero bubble, tied embeddings, dropout, recompute with offload",
-     FP32(JOB("gpt", 8, ",\"dropout\":0.1", CLIPPED)),
-     {.stages = 2, .micro_batches = 4, .chunks = 1, .zero_bubble = true},
-     .replicas = 1,
-     .leaves = 4,
-     .layers = {{6, 2}, 2},
-     .recompute = true,
-     .offload = true},
-    {"llama, zero bubble, tied embeddings on three stages",
-     FP32(JOB("llama", 3, ",\"tieEmbeddings\":true", CLIPPED)),
-     {.stages = 3, .micro_batches = 5, .chunks = 1, .zero_bubble = true},
-     .replicas = 1,
-     .leaves = 5},
-    {"gpt in bf16 by amp's lists, 1F1B, two replicas",
-     HALF(JOB("gpt", 3, "", CLIPPED), "bf16"),
-     {.stages = 2, .micro_batches = 3, .chunks = 1},
-     .replicas = 2,
-     .leaves = 5,
-     .amp = true},
-    {"gpt in fp16 with a loss scale, zero bubble, two replicas",
-     HALF(JOB("gpt", 3, "", CLIPPED), "fp16"),
-     {.stages = 3, .micro_batches = 3, .chunks = 1, .zero_bubble = true},
-     .replicas = 2,
-     .leaves = 6,
-     .amp = true},
-};
 
 /* A rank with its program, its state and an executor. */
 struct worker {
@@ -143,44 +66,6 @@ static double deadline(void *context)
 {
     (void)context;
     return comm_ranks_patience();
-}
-
-static int build_stage(const struct training_config *training, const struct job_case *job,
-                       struct program_cell cell, struct program *out, struct fleet_error *err)
-{
-    STRATEGY_AUTO struct strategy strategy = {0};
-    struct strategy_options options;
-    struct fleet_errors errors = {0};
-    struct pass_context context = {
-        .training = training, .strategy = &strategy, .options = &options, .world = 1, .cell = cell};
-    int rc;
-
-    strategy_init(&strategy);
-    strategy_options_init(&options);
-    options.pipeline_layers = job->layers;
-    strategy.recompute = job->recompute;
-    strategy.recompute_configs.enable_offload = job->offload;
-    if (job->offload) {
-        strategy.recompute_configs.checkpoint_shape.items = calloc(3, sizeof(int));
-        strategy.recompute_configs.checkpoint_shape.count = 3;
-        memcpy(strategy.recompute_configs.checkpoint_shape.items, (int[]){2, 8, 16},
-               3 * sizeof(int));
-    }
-    strategy.amp = job->amp;
-    strategy.localsgd = job->localsgd;
-    rc = program_build(&context, "spec.strategy", out, &errors);
-    if (rc < 0)
-        (void)fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
-    return rc;
-}
-
-static struct program_cell cell_of(const struct job_case *job, int stage)
-{
-    return (struct program_cell){.stages = job->shape.stages,
-                                 .stage = stage,
-                                 .chunks = job->shape.chunks,
-                                 .splits_weights = job->shape.zero_bubble};
 }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
@@ -508,18 +393,6 @@ static int64_t whole_elements(const struct program *program)
     return elements;
 }
 
-static void decode(const char *text, struct training_config *out)
-{
-    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
-    FLEET_AUTO_STRBUF struct fleet_strbuf said = {0};
-    struct fleet_errors errors = {0};
-
-    if (training_config_decode(json, "spec.training", out, &errors) < 0) {
-        fleet_errors_print(&errors, &said);
-        fail_msg("%s: %s", text, fleet_strbuf_text(&said));
-    }
-}
-
 /* All ranks end well, or, if one is lost, all with an error. */
 static void run_ranks(struct trial *trial)
 {
@@ -593,181 +466,11 @@ static void test_pipeline__a_lost_stage_ends_all(void **state)
     }
 }
 
-/* ---- programs -------------------------------------------------------------------------------- */
-
-/* Printed and read again a stage is the same; neighbours send what the other receives. */
-static void test_pipeline__stages_agree_on_their_messages(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
-        struct training_config training;
-        struct fleet_error err = {.text = ""};
-        int64_t sent = 0, received = 0;
-        int messages = 0;
-
-        decode(jobs[i].training, &training);
-        for (int stage = 0; stage < jobs[i].shape.stages; stage++) {
-            FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, again = {0};
-            struct program program, read;
-
-            if (build_stage(&training, &jobs[i], cell_of(&jobs[i], stage), &program, &err) < 0)
-                fail_msg("%s", err.text);
-            print_program(&program, &text);
-            if (print_parse(text.text, text.length, &read, &err) < 0)
-                fail_msg("%s", err.text);
-            print_program(&read, &again);
-            assert_string_equal(text.text, again.text);
-            for (int o = 0; o < program.op_count; o++) {
-                const struct program_op *op = &program.ops[o];
-                if (op->kind == OP_SEND)
-                    sent += op_payload(&program, op);
-                if (op->kind == OP_RECEIVE)
-                    received += op_payload(&program, op);
-                messages += op->kind == OP_SEND;
-            }
-            program_release(&read);
-            program_release(&program);
-        }
-        assert_true(sent > 0 && messages >= 2 * (jobs[i].shape.stages - 1));
-        assert_int_equal(sent, received);
-        training_config_release(&training);
-    }
-}
-
-/* The program of every stage is that of one rank, and names the first stage of each parameter. */
-static void test_pipeline__every_stage_knows_who_has_what(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
-        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, alone_text = {0};
-        struct training_config training;
-        struct fleet_error err = {.text = ""};
-        struct program every, alone;
-
-        decode(jobs[i].training, &training);
-        if (build_stage(&training, &jobs[i], cell_of(&jobs[i], PROGRAM_EVERY_STAGE), &every, &err) <
-                0 ||
-            build_stage(&training, &jobs[i], (struct program_cell){0}, &alone, &err) < 0)
-            fail_msg("%s", err.text);
-        print_program(&every, &text);
-        print_program(&alone, &alone_text);
-        assert_string_equal(text.text, alone_text.text);
-        for (int stage = 0; stage < jobs[i].shape.stages; stage++) {
-            struct program mine;
-
-            assert_int_equal(
-                build_stage(&training, &jobs[i], cell_of(&jobs[i], stage), &mine, &err), 0);
-            for (int v = 0; v < every.var_count; v++) {
-                int own = program_find_var(&mine, every.vars[v].name);
-                if (every.vars[v].role == PROGRAM_ROLE_PARAMETER)
-                    assert_int_equal(own != PROGRAM_NONE && !mine.vars[own].is_copy,
-                                     every.vars[v].stage == stage);
-            }
-            program_release(&mine);
-        }
-        program_release(&every);
-        program_release(&alone);
-        training_config_release(&training);
-    }
-}
-
-/* What stages keep for themselves is not saved yet. */
-static void test_pipeline__refuses_values_of_single_ranks(void **state)
-{
-    struct training_config training;
-    struct fleet_error err = {.text = ""};
-    struct job_case job = {.localsgd = true};
-    struct program program;
-
-    (void)state;
-    decode(FP32(JOB("gpt", 4, "", CLIPPED)), &training);
-    assert_int_equal(
-        build_stage(&training, &job, (struct program_cell){.stages = 2}, &program, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "hybrid_configs.pp_degree: localsgd and stages of a pipeline "
-                                     "do not go together yet: switch one off"));
-    training_config_release(&training);
-}
-
-static void test_pipeline__names_the_nearest_number_of_stages(void **state)
-{
-    static const struct {
-        const char *training;
-        int stages;
-        struct strategy_ends layers;
-        const char *message;
-    } rows[] = {
-        {FP32(JOB("gpt", 2, "", CLIPPED)),
-         3,
-         {{0}, 0},
-         "3 pipeline stages are more than the 2 layers of gpt: at most 2 stages"},
-        {FP32(JOB("gpt", 4, "", CLIPPED)),
-         2,
-         {{1, 2}, 2},
-         "the stages have 3 layers, and gpt has 4"},
-        {FP32(JOB("gpt", 4, "", CLIPPED)),
-         2,
-         {{1, 2, 1}, 3},
-         "has 3 numbers of layers for 2 stages: needs 2"},
-        {FP32(JOB("gpt", 4, "", CLIPPED)),
-         2,
-         {{9, 2}, 2},
-         "stage 0 has 9 layers: 1 to 3 are possible"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct job_case job = {.layers = rows[i].layers};
-        struct training_config training;
-        struct fleet_error err = {.text = ""};
-        struct program program;
-
-        decode(rows[i].training, &training);
-        assert_int_equal(build_stage(&training, &job,
-                                     (struct program_cell){.stages = rows[i].stages}, &program,
-                                     &err),
-                         -EINVAL);
-        if (!strstr(err.text, rows[i].message))
-            fail_msg("%s, not %s", err.text, rows[i].message);
-        training_config_release(&training);
-    }
-}
-
-/* The layer with the head's product is longer, so the last stage has fewer layers. */
-static void test_pipeline__cuts_by_cost(void **state)
-{
-    struct training_config training;
-    struct fleet_error err = {.text = ""};
-    struct job_case job = {0};
-    struct program program;
-    struct stages stages;
-
-    (void)state;
-    decode(FP32(JOB("gpt", 6, "", CLIPPED)), &training);
-    if (build_stage(&training, &job, (struct program_cell){0}, &program, &err) < 0)
-        fail_msg("%s", err.text);
-    for (int i = 0; i < program.op_count; i++) /* a head of four layers' cost */
-        if (program.ops[i].kind == OP_LINEAR && program.ops[i].layer < 0)
-            program.vars[program.ops[i].outputs[0]].shape[0] *= 24;
-    assert_int_equal(stages_layers(&program), 6);
-    assert_int_equal(stages_cut(&program, 2, &stages, &err), 0);
-    assert_int_equal(stages.end_layers[0], 5);
-    assert_int_equal(stages_of_layer(&stages, 4), 0);
-    assert_int_equal(stages_of_layer(&stages, 5), 1);
-    stages_release(&stages);
-    program_release(&program);
-    training_config_release(&training);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pipeline__trains_as_one_rank_does),
         cmocka_unit_test(test_pipeline__a_lost_stage_ends_all),
-        cmocka_unit_test(test_pipeline__stages_agree_on_their_messages),
-        cmocka_unit_test(test_pipeline__every_stage_knows_who_has_what),
-        cmocka_unit_test(test_pipeline__refuses_values_of_single_ranks),
-        cmocka_unit_test(test_pipeline__names_the_nearest_number_of_stages),
-        cmocka_unit_test(test_pipeline__cuts_by_cost),
     };
     return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
 }
