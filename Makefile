@@ -209,7 +209,8 @@ $(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cublaslt): $(OUT)/tes
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/unit/test_cublaslt: | build/cublaslt_fake/libcublasLt.so.13 \
     build/nccl_fake/libnccl.so.2
-$(OUT)/tests/integration/test_cuda: build/cublaslt_fake/libcublasLt.so.13 \
+$(addprefix $(OUT)/tests/integration/,test_cuda test_cuda_faults): \
+    build/cublaslt_fake/libcublasLt.so.13 \
     build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2
 $(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal): \
@@ -251,7 +252,7 @@ e2e: prerequisites-test ## the scenarios on a real Kubernetes
 	@tests/all.sh programs e2e
 
 # The fibers of the fake's emulator were not tried under the address sanitizer in a library.
-NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda
+NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda %/test_cuda_faults
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(filter-out $(NOT_ASAN),$(TESTS)))

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_INTEGRATION_CUDA_FIXTURE_H
+#define TESTS_INTEGRATION_CUDA_FIXTURE_H
+
+/*
+ * Whole jobs on the back end for NVIDIA GPUs, over a fake libcudart (tests/cuda_fake): its device
+ * memory cannot be touched by the host, its streams run late and in the order of a seed, and its
+ * kernels are ours, on the emulator.
+ *
+ * FLEET_TEST_GPU=LIBRARY: the same over a real GPU (tests/gpu/check.sh), with that libfleet_cuda.so
+ * and the NCCL of FLEET_NCCL_LIBRARY. Tests that need a fake's failures are left out.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/support/job_run.h"
+
+#define LIMIT_S     600.0
+#define LIMIT_GPU_S 60.0
+
+#define RECORD_BYTES (1 + 3 * 32 * 32) /* of CIFAR-10 */
+#define IMAGES       16
+
+static char library[4096], other_library[4200]; /* the fake; a path where there is nothing */
+static char nccl[4096], cublaslt[4096];
+static const char *gpu; /* FLEET_TEST_GPU; NULL: over fakes */
+static char *folder, *images;
+
+struct model {
+    const char *name, *model, *optimizer;
+    int steps, batch, micro_batch;
+};
+
+static const struct model models[] = {
+    {"gpt", "{name: gpt, layers: 1, heads: 2, width: 16, context: 8, dropout: 0.1}",
+     "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}", 4, 8, 2},
+    {"llama", "{name: llama, layers: 1, heads: 2, width: 16, context: 8}",
+     "{name: lamb, learningRate: 0.003}", 3, 8, 4},
+    {"mlp", "{name: mlp, sizes: [3072, 8, 10]}", "{name: adam, learningRate: 0.003}", 3, 8, 4},
+    {"resnet", "{name: resnet, depths: [1, 1], stem: cifar, baseWidth: 2}",
+     "{name: momentum, learningRate: 0.05}", 2, 2, 1},
+};
+
+/* tests/gpu/check.sh --fake runs the tests of a GPU over the fake. */
+static inline bool is_fake(void)
+{
+    return strstr(library, "/cuda_fake/") != NULL;
+}
+
+/* `strategy` is that of the job, after "strategy: ". */
+static inline char *write_divided_job(const struct model *m, const char *training,
+                                      const char *strategy)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_text = strstr(m->model, "gpt") || strstr(m->model, "llama");
+    char here[4096], name[64];
+    char *path;
+
+    assert_non_null(getcwd(here, sizeof(here)));
+    fleet_strbuf_appendf(&text,
+                         "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\n"
+                         "metadata: {name: cuda}\n"
+                         "spec:\n  worker: {replicas: 1}\n"
+                         "  runPolicy: {restart: {maxRestarts: 3}}\n"
+                         "  strategy: %s\n"
+                         "  training: {model: %s, optimizer: %s, globalBatchSize: %d, "
+                         "microBatchSize: %d, steps: %d, seed: 7, %s",
+                         strategy, m->model, m->optimizer, m->batch, m->micro_batch, m->steps,
+                         training);
+    if (is_text)
+        fleet_strbuf_appendf(&text, "data: {path: %s/tests/golden/torch/jobs/text.txt%s}}\n", here,
+                             strstr(training, "evaluation") ? ", validation: 0.1" : "");
+    else
+        fleet_strbuf_appendf(&text, "data: {path: %s, tokenizer: cifar10}}\n", images);
+    (void)snprintf(name, sizeof(name), "%s.yaml", m->name);
+    path = fleet_file_join(folder, name);
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    return path;
+}
+
+static inline char *write_job(const struct model *m, const char *training)
+{
+    return write_divided_job(m, training, "{}");
+}
+
+static inline void set(const char *name, const char *value)
+{
+    assert_int_equal(value ? setenv(name, value, 1) : unsetenv(name), 0);
+}
+
+static inline void run_on(const char *backend, const char *path, const char *workers,
+                          job_run_watch watch, void *context, struct job_run *out)
+{
+    const char *arguments[] = {"--workers", workers, path, NULL};
+
+    set("FLEET_BACKEND", backend);
+    job_run(arguments, gpu ? LIMIT_GPU_S : LIMIT_S, watch, context, out);
+    set("FLEET_BACKEND", NULL);
+}
+
+static inline void expect_success(const struct job_run *run, int steps)
+{
+    if (run->exit_code != 0 || run->problem[0])
+        fail_msg("exit %d, problem \"%s\", after %d steps: %s", run->exit_code, run->problem,
+                 run->step_count, run->errors);
+    assert_int_equal(run->step_count, steps);
+}
+
+static inline int set_up(void **state)
+{
+    FLEET_AUTO_FREE char *bytes = malloc((size_t)IMAGES * RECORD_BYTES);
+    const char *variant = getenv("FLEET_TEST_VARIANT"), *named = getenv("FLEET_CUBLASLT_LIBRARY");
+    char here[3000];
+    uint32_t random = 1;
+
+    (void)state;
+    assert_true(bytes && getcwd(here, sizeof(here)));
+    if (gpu)
+        (void)snprintf(library, sizeof(library), "%s", gpu);
+    else
+        (void)snprintf(library, sizeof(library), "%s/build/cuda_fake/%s/libfleet_cuda.so", here,
+                       variant && variant[0] ? variant : "release");
+    (void)snprintf(other_library, sizeof(other_library), "%s.gone", library);
+    (void)snprintf(nccl, sizeof(nccl), "%s/build/nccl_fake/libnccl.so.2", here);
+    if (gpu)
+        (void)snprintf(cublaslt, sizeof(cublaslt), "%s", named ? named : "none");
+    else
+        (void)snprintf(cublaslt, sizeof(cublaslt), "%s/build/cublaslt_fake/libcublasLt.so.13",
+                       here);
+    set("FLEET_CUDA_LIBRARY", library);
+    if (!gpu)
+        set("FLEET_NCCL_LIBRARY", nccl);
+    set("FLEET_CUBLASLT_LIBRARY", cublaslt);
+    folder = job_run_folder();
+    set("FAKE_NCCL_FOLDER", folder);
+    images = fleet_file_join(folder, "images.bin");
+    for (size_t i = 0; i < (size_t)IMAGES * RECORD_BYTES; i++) {
+        random = random * 1664525u + 1013904223u;
+        bytes[i] = (char)(i % RECORD_BYTES == 0 ? (random >> 24) % 10 : random >> 24);
+    }
+    return fleet_file_write(images, bytes, (size_t)IMAGES * RECORD_BYTES, NULL);
+}
+
+static inline int tear_down(void **state)
+{
+    (void)state;
+    job_run_remove(folder);
+    free(folder);
+    free(images);
+    return 0;
+}
+
+/* Run `on_gpu` over the GPU of FLEET_TEST_GPU, without it `tests` over the fakes. */
+#define cuda_run_tests(name, tests, on_gpu)                                         \
+    ((gpu = getenv("FLEET_TEST_GPU"))                                               \
+         ? cmocka_run_group_tests_name(name " on a GPU", on_gpu, set_up, tear_down) \
+         : cmocka_run_group_tests_name(name, tests, set_up, tear_down))
+
+#endif

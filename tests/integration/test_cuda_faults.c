@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Faults of jobs on a GPU (cuda_fixture.h): a killed trainer, a lost device, a failing NCCL, and why
+ * there is no GPU. No step is lost, and the weights are those of a job that was left alone.
+ */
+#include "tests/integration/cuda_fixture.h"
+#include "tests/support/job_killer.h"
+
+/* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
+static bool strike(int steps)
+{
+    struct model model = models[0];
+    FLEET_AUTO_FREE char *path = NULL;
+    struct job_killer killer = {.every = 2, .rounds = 1, .victims = 1, .first = true};
+    struct job_run calm, struck;
+    bool is_hit;
+
+    model.steps = steps;
+    path = write_job(&model, "");
+    run_on("cuda", path, "2", job_killer_watch, &killer, &struck);
+    expect_success(&struck, steps);
+    is_hit = killer.sent > 0 && struck.restart_count > 0;
+    if (is_hit) {
+        run_on("cuda", path, "1", NULL, NULL, &calm);
+        expect_success(&calm, steps);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&calm);
+    }
+    job_run_release(&struck);
+    return is_hit;
+}
+
+static void test_cuda__a_killed_trainer_loses_nothing(void **state)
+{
+    int steps = 20;
+
+    (void)state;
+    while (!strike(steps) && steps < 320) /* this reader may be later than the job */
+        steps *= 2;
+    assert_true(steps < 320);
+}
+
+/* A context that is lost ends its process; the agent starts another one. */
+static void test_cuda__a_lost_device_costs_a_restart(void **state)
+{
+    static const char *const calls[] = {"150:214", "400:700", "700:719"};
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run calm, struck;
+
+    (void)state;
+    run_on("cuda", path, "1", NULL, NULL, &calm);
+    expect_success(&calm, models[0].steps);
+    for (size_t i = 0; i < FLEET_COUNT(calls); i++) {
+        FLEET_AUTO_FREE char *once = fleet_file_join(folder, "failed");
+        char fail[4200];
+
+        (void)unlink(once);
+        (void)snprintf(fail, sizeof(fail), "%s:%s", calls[i], once);
+        set("FAKE_CUDA_FAIL", fail);
+        run_on("cuda", path, "2", NULL, NULL, &struck);
+        set("FAKE_CUDA_FAIL", NULL);
+        expect_success(&struck, models[0].steps);
+        assert_int_equal(access(once, F_OK), 0);
+        assert_int_equal(struck.restart_count, 1);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&struck);
+    }
+    job_run_release(&calm);
+}
+
+/* ---- NCCL ------------------------------------------------------------------------------------ */
+
+static void test_cuda__gradients_go_by_the_host_without_nccl(void **state)
+{
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run with, without;
+
+    (void)state;
+    run_on("cuda", path, "2", NULL, NULL, &with);
+    expect_success(&with, models[0].steps);
+    set("FLEET_NCCL_LIBRARY", other_library);
+    run_on("cuda", path, "2", NULL, NULL, &without);
+    set("FLEET_NCCL_LIBRARY", nccl);
+    expect_success(&without, models[0].steps);
+    assert_string_equal(without.sha256, with.sha256);
+    job_run_release(&with);
+    job_run_release(&without);
+}
+
+/* A connection that breaks costs a generation in the same processes; anything else, and a call that
+ * never returns, a trainer. No step is lost. */
+static void test_cuda__failures_of_nccl_lose_nothing(void **state)
+{
+    static const struct {
+        const char *variable, *value;
+    } faults[] = {{"FAKE_NCCL_FAIL", "4:2"},  /* while the communicator is made */
+                  {"FAKE_NCCL_FAIL", "60:2"}, /* in a step */
+                  {"FAKE_NCCL_FAIL", "90:3"},
+                  {"FAKE_NCCL_HANG", "70"}};
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run calm, struck;
+
+    (void)state;
+    run_on("cuda", path, "2", NULL, NULL, &calm);
+    expect_success(&calm, models[0].steps);
+    for (size_t i = 0; i < FLEET_COUNT(faults); i++) {
+        FLEET_AUTO_FREE char *once = fleet_file_join(folder, "failed");
+        char value[4200];
+
+        (void)unlink(once);
+        (void)snprintf(value, sizeof(value), "%s:%s", faults[i].value, once);
+        set(faults[i].variable, value);
+        run_on("cuda", path, "2", NULL, NULL, &struck);
+        set(faults[i].variable, NULL);
+        expect_success(&struck, models[0].steps);
+        assert_int_equal(access(once, F_OK), 0);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&struck);
+    }
+    job_run_release(&calm);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void expect_refusal(const char *variable, const char *value, const char *text)
+{
+    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
+    struct job_run run;
+
+    set(variable, value);
+    run_on("cuda", path, "1", NULL, NULL, &run);
+    set("FLEET_CUDA_LIBRARY", library);
+    if (strcmp(variable, "FLEET_CUDA_LIBRARY") != 0)
+        set(variable, NULL);
+    assert_int_not_equal(run.exit_code, 0);
+    assert_int_equal(run.step_count, 0);
+    if (!strstr(run.errors, text))
+        fail_msg("%s=%s: \"%s\" is not in: %s", variable, value, text, run.errors);
+    job_run_release(&run);
+}
+
+static void test_cuda__says_why_there_is_no_gpu(void **state)
+{
+    (void)state;
+    expect_refusal("FLEET_CUDA_LIBRARY", other_library, "cannot open shared object file");
+    expect_refusal("FAKE_CUDA_DRIVER", "0", "this machine has no NVIDIA driver (libcuda.so.1)");
+    expect_refusal("FAKE_CUDA_DRIVER", "12040",
+                   "the NVIDIA driver knows CUDA 12.4, and this program needs CUDA 13.0 or later");
+    expect_refusal("FAKE_CUDA_DEVICES", "0", "this machine has no GPU that a process may use");
+    expect_refusal("FAKE_CUDA_CAPABILITY", "75",
+                   "the GPU has compute capability 7.5, at least 8.0 is needed");
+    expect_refusal("FLEET_CUBLASLT_LIBRARY", other_library,
+                   "FLEET_CUBLASLT_LIBRARY: cannot be opened");
+    set("FLEET_CUBLASLT_LIBRARY", cublaslt);
+    expect_refusal("FAKE_CUDA_MEMORY", "100000", "of its 100000 bytes are free");
+}
+
+static void test_cuda__says_that_a_gpu_is_hidden(void **state)
+{
+    (void)state;
+    if (is_fake())
+        skip(); /* it does not look at the variable */
+    expect_refusal("CUDA_VISIBLE_DEVICES", "-1", "this machine has no GPU that a process may use");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
+        cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
+        cmocka_unit_test(test_cuda__gradients_go_by_the_host_without_nccl),
+        cmocka_unit_test(test_cuda__failures_of_nccl_lose_nothing),
+        cmocka_unit_test(test_cuda__says_why_there_is_no_gpu),
+    };
+
+    const struct CMUnitTest on_gpu[] = {
+        cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
+        cmocka_unit_test(test_cuda__says_that_a_gpu_is_hidden),
+    };
+
+    return cuda_run_tests("cuda, faults", tests, on_gpu);
+}
