@@ -240,8 +240,8 @@ check-levels: $(PROGRAMS) $(TESTS) ## the numbers again with every instruction-s
 
 # What reads or writes a trainer's state: steps, kills, saves, resumes, evaluation, exports.
 GUARDED := $(filter $(addprefix $(OUT)/tests/integration/test_,equality equality_kills \
-             equality_knobs faults health sync_batch_norm trained_weights training_fields \
-             weights),$(TESTS))
+             equality_knobs faults faults_files health sync_batch_norm trained_weights \
+             training_fields weights),$(TESTS))
 check-guard: $(PROGRAMS) $(GUARDED) ## trainers over memory that only kernels can touch
 	@FLEET_BACKEND=guard tests/run.sh --variant $(VARIANT) $(GUARDED)
 
@@ -259,8 +259,8 @@ check-asan: ## unit, numerics, integration under address and undefined sanitizer
 
 # What runs threads; the rest of the code has none to race.
 THREADED := $(filter $(OUT)/tests/numerics/test_programs $(OUT)/tests/numerics/test_initial_state \
-    $(addprefix $(OUT)/tests/integration/test_,equality equality_kills faults sync_batch_norm \
-        comm_conformance) \
+    $(addprefix $(OUT)/tests/integration/test_,equality equality_kills faults faults_files \
+        sync_batch_norm comm_conformance) \
     $(addprefix $(OUT)/tests/unit/test_,thread_pool backend executor queue communication comm \
     comm_faults comm_connect comm_groups tree_sum prefetch snapshot checkpoint checkpoint_damage \
     dataset hub_server hub_server_limits hub_server_tls trainer_process line_writer),$(TESTS))
