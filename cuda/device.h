@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/kernels_update.h"
 #include "cuda/staging.h"
 
 struct fleet_error;

@@ -14,6 +14,7 @@
 
 #include "agent/runtime/backend/backend.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/kernels_update.h"
 
 struct fleet_error;
 struct products;

@@ -19,6 +19,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/kernels_update.h"
 
 #ifndef CUDA_LAUNCH
 /* A shared array: CUDA_SHARED(float, tile, [64][65]); */

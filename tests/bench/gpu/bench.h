@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/kernels_update.h"
 
 struct bench_sizes {
     int64_t batch, context, width, heads, vocabulary, layers;

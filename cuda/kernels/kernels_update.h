@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CUDA_KERNELS_KERNELS_UPDATE_H
+#define CUDA_KERNELS_KERNELS_UPDATE_H
+
+/*
+ * The kernels for a complete gradient: its sum over micro-batches and ranks, its norms, and the
+ * optimizers. The rules are those of kernels.h.
+ */
+
+#include "cuda/kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- grad_norm.cu, check_finite.cu: the whole gradient in one launch ----------------------- */
+
+#define FLEET_CUDA_BLOCK 4096 /* elements of a tensor that one block of sums or of updates takes */
+
+/* A tensor of the gradient, in device memory, in the order of GRAD_NORM (byte order of the names).
+ * Its blocks are first_block … of all tensors' blocks: ⌈count / FLEET_CUDA_BLOCK⌉ each. */
+struct fleet_cuda_gradient {
+    const float *data;
+    int64_t count, first_block;
+};
+
+/* norms[i] = Σ (data·gradient_scale)², norms[count] = √Σ norms; or squares[i] = Σ (…)² alone, not
+ * rounded to fp32. A tensor of no elements has 0. */
+struct fleet_cuda_grad_norm {
+    const struct fleet_cuda_gradient *tensors; /* device */
+    int tensor_count;
+    int64_t block_count;                      /* of all tensors */
+    const struct fleet_cuda_scalars *scalars; /* gradient_scale */
+    float *norms;                             /* [tensor_count + 1]; NULL: squares */
+    double *squares;                          /* [tensor_count]; NULL: norms */
+    double *scratch;                          /* [block_count + tensor_count] */
+};
+cudaError_t fleet_cuda_grad_norm(cudaStream_t stream, const struct fleet_cuda_grad_norm *n);
+
+/* *flag = 1 if an element of x is inf or nan, else 0. With `unscale` x is multiplied by it in the
+ * same pass, and it is the product that is looked at. */
+struct fleet_cuda_check_finite {
+    float *x;
+    int64_t count;
+    const float *unscale; /* [1], device; NULL: x is only read */
+    float *flag;          /* [1] */
+};
+cudaError_t fleet_cuda_check_finite(cudaStream_t stream, const struct fleet_cuda_check_finite *c);
+
+/* ---- join_norms.cu: norms of the ranks that have parts of a model ---------------------------- */
+
+/* whole[places[i]] = own[i] for i below `count`, and zeros elsewhere. */
+struct fleet_cuda_spread_norms {
+    const float *own; /* [count] */
+    float *whole;     /* [whole_count] */
+    int64_t whole_count;
+    const int32_t *places; /* [count], the host's, different ones; -1: goes nowhere */
+    int count;
+};
+cudaError_t fleet_cuda_spread_norms(cudaStream_t stream, const struct fleet_cuda_spread_norms *s);
+
+/* norms[i] = squares[i], or Σ of all[r, i] over the ranks, of rank 0 alone where a tensor is not
+ * divided; norms[count] = √Σ norms, as they are rounded. */
+struct fleet_cuda_join_norms {
+    const float *all;    /* [ranks, count + 1] */
+    const bool *divided; /* [count], the host's */
+    int ranks;
+    const double *squares; /* [count]; NULL: `all` */
+    float *norms;          /* [count + 1] */
+    int count;
+};
+cudaError_t fleet_cuda_join_norms(cudaStream_t stream, const struct fleet_cuda_join_norms *j);
+
+/* y[i] = x[i], y[count] = √Σ x; y may be x. */
+cudaError_t fleet_cuda_total_norm(cudaStream_t stream, const float *x, float *y, int64_t count);
+
+/* ---- optimizer.cu: one launch for all tensors ------------------------------------------------ */
+
+/* A tensor to update, in device memory. `blocks` as in struct fleet_cuda_gradient, but counted from
+ * the first tensor of the launch. */
+struct fleet_cuda_parameter {
+    float *param, *state[2]; /* states of the kind; NULL beyond */
+    const float *gradient;
+    void *narrow; /* the parameter again in narrow_type, written in the same pass; NULL: none */
+    int64_t count, first_block;
+    double beta1, beta2, epsilon, momentum, coefficient, decay, lambda, rescale, clip_limit;
+    enum op_decay decay_kind;
+    enum op_clip clip;
+    int norm_index; /* in `norms` */
+    bool nesterov, always_adapt;
+    enum program_type narrow_type;
+};
+
+struct fleet_cuda_optimizer {
+    enum op_kind kind; /* OP_SGD … OP_LARS, the same for all tensors */
+    const struct fleet_cuda_parameter *parameters; /* device */
+    int parameter_count;
+    int64_t block_count;
+    const float *norms; /* GRAD_NORM's; NULL: nothing clips by a norm */
+    int norm_count;     /* its elements: the last is the global norm */
+    const struct fleet_cuda_scalars *scalars;
+    double *scratch; /* fleet_cuda_optimizer_scratch() */
+};
+size_t fleet_cuda_optimizer_scratch(int parameter_count, int64_t block_count);
+
+/* Writes nothing unless scalars->votes == scalars->world. */
+cudaError_t fleet_cuda_optimizer(cudaStream_t stream, const struct fleet_cuda_optimizer *o);
+
+/* ---- tree_sum.cu ----------------------------------------------------------------------------- */
+
+/* accumulator[i] += addend[i]; gradient accumulation and the only arithmetic of the tree. */
+cudaError_t fleet_cuda_accumulate(cudaStream_t stream, float *accumulator, const float *addend,
+                                  int64_t count);
+
+#define FLEET_CUDA_TREE_NODES 128
+
+/* to = the sum of the nodes in the order of the walk: a number pushes that node, -1 adds the two
+ * on top. `to` may be a node. Depth of the stack at most 16: cudaErrorInvalidValue beyond. */
+struct fleet_cuda_tree_sum {
+    const float *nodes[FLEET_CUDA_TREE_NODES];
+    int16_t walk[2 * FLEET_CUDA_TREE_NODES];
+    int walk_count;
+    float *to;
+    int64_t count;
+};
+cudaError_t fleet_cuda_tree_sum(cudaStream_t stream, const struct fleet_cuda_tree_sum *t);
+
+/* halves[i] = scale·from[i] to the nearest fp16, and back. */
+cudaError_t fleet_cuda_narrow(cudaStream_t stream, uint16_t *halves, const float *from, float scale,
+                              int64_t count);
+cudaError_t fleet_cuda_widen(cudaStream_t stream, float *to, const uint16_t *halves, float scale,
+                             int64_t count);
+
+/* ---- fold.cu --------------------------------------------------------------------------------- */
+
+/* Types and reductions by their numbers in agent/runtime/comm/comm.h. */
+struct fleet_cuda_fold {
+    int type, reduction;
+    const void *inputs, *own_input; /* input r at inputs + r · stride; input `own` at own_input */
+    size_t stride;                  /* bytes */
+    int own, input_count;
+    int64_t count;
+    void *to; /* may be own_input */
+};
+
+/* to[i] = the reduction of element i of all inputs, in their order: integers wrap, fp16 and bf16
+ * are added in fp32 and rounded once, the average is the sum divided by input_count.
+ * cudaErrorInvalidValue: no such reduction of the type. */
+cudaError_t fleet_cuda_fold(cudaStream_t stream, const struct fleet_cuda_fold *f);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
