@@ -440,4 +440,12 @@ static inline void remember(int index, int count)
                                                     .state_generation = {1, 5}};
 }
 
+static inline void departs(int index, enum fleet_cause cause)
+{
+    char uid[32];
+
+    (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, w.peers[index].attempt);
+    hub_member_departs(w.hub, uid, index, w.peers[index].attempt, cause);
+}
+
 #endif
