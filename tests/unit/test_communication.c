@@ -139,8 +139,8 @@ static int run_absent(struct comm_rank *self, struct fleet_error *err)
     for (int round = 0; round < 5 && rc == 0; round++) {
         for (int64_t i = 0; i < 4; i++)
             values_of(&w, "x")[i] = (float)(i + round);
-        rc = executor_run(w.executor, PROGRAM_SECTION_MICRO_BATCH, &w.state.bases, &mine, &never,
-                          err);
+        rc = executor_run(w.rank.executor, PROGRAM_SECTION_MICRO_BATCH, &w.rank.state.bases, &mine,
+                          &never, err);
         for (int64_t i = 0; i < 4 && rc == 0; i++) {
             rc = expect(&w, "sum", i, (double)(3 * present) * (double)(i + round), err);
             rc = rc ? rc
@@ -173,8 +173,8 @@ static int run_evaluation(struct comm_rank *self, struct fleet_error *err)
     if (rc == 0)
         values_of(&w, "x")[2] = 5;
     if (rc == 0 && self->rank == 0) /* alone */
-        rc = executor_run(w.executor, PROGRAM_SECTION_MICRO_BATCH, &w.state.bases, &evaluation,
-                          &never, err);
+        rc = executor_run(w.rank.executor, PROGRAM_SECTION_MICRO_BATCH, &w.rank.state.bases,
+                          &evaluation, &never, err);
     if (rc == 0 && self->rank == 0)
         rc = expect(&w, "y", 2, 15, err);
     rc = rc ? rc : expect(&w, "sum", 2, 0, err);
@@ -292,11 +292,11 @@ static int run_ranges(struct comm_rank *self, struct fleet_error *err)
     int rc = worker_open(&w, self, ranges, 3, false, err);
     float *p, *s;
 
-    w.communication.owned = share;
-    w.communication.context = &w;
+    w.rank.communication.owned = share;
+    w.rank.communication.context = &w;
     for (int round = 0; round < 5 && rc == 0; round++) {
-        p = w.state.bases.segment[MEMORY_PARAMETERS];
-        s = w.state.bases.segment[MEMORY_STATE0];
+        p = w.rank.state.bases.segment[MEMORY_PARAMETERS];
+        s = w.rank.state.bases.segment[MEMORY_STATE0];
         for (int i = 0; i < FLAT; i++)
             p[i] = s[i] = (float)given(self->rank, i);
         rc = run(&w, PROGRAM_SECTION_UPDATE, err);

@@ -43,26 +43,27 @@ static int run_leaves(struct worker *w, int64_t first, struct fleet_error *err)
 
     for (int64_t i = first; i < w->range.folds_first && rc == 0; i++) {
         const struct tree_instruction *in = &w->range.instructions[i];
-        struct executor_bases bases = w->state.bases;
+        struct executor_bases bases = w->rank.state.bases;
 
         if (in->kind == TREE_ADD) {
-            w->backend->vtable->add(w->backend, w->state.slots[in->into], w->state.slots[in->slot],
-                                    w->program.flat_count);
+            w->rank.backend->vtable->add(w->rank.backend, w->rank.state.slots[in->into],
+                                         w->rank.state.slots[in->slot], w->rank.program.flat_count);
             continue;
         }
         for (int j = 0; j < 16; j++)
             values_of(w, "x")[j] = (float)(in->leaf + j);
-        bases.segment[MEMORY_GRADIENTS] = w->state.slots[in->slot];
+        bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[in->slot];
         if (i + 1 < w->range.folds_first)
-            rc = executor_run(w->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, &never,
-                              err);
+            rc = executor_run(w->rank.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
+                              &never, err);
         else
-            rc = executor_run_last(w->executor, &bases, &w->state.bases, &scalars, &never, err);
+            rc = executor_run_last(w->rank.executor, &bases, &w->rank.state.bases, &scalars, &never,
+                                   err);
     }
     if (rc < 0)
         return rc;
-    return executor_run(w->executor, PROGRAM_SECTION_EXCHANGE, &w->state.bases, &scalars, &never,
-                        err);
+    return executor_run(w->rank.executor, PROGRAM_SECTION_EXCHANGE, &w->rank.state.bases, &scalars,
+                        &never, err);
 }
 
 struct gradient_case {
@@ -89,11 +90,11 @@ static int run_gradient(struct comm_rank *self, struct fleet_error *err)
             float wanted = 0;
             for (int64_t leaf = 0; leaf < c->leaves; leaf++)
                 wanted += (float)((i < 16 ? 5 : 3) * (leaf + i % 16));
-            if (w.state.slots[0][i] != wanted)
+            if (w.rank.state.slots[0][i] != wanted)
                 rc = fleet_error(err, -EBADMSG, "element %d is %g, expected %g", i,
-                                 (double)w.state.slots[0][i], (double)wanted);
+                                 (double)w.rank.state.slots[0][i], (double)wanted);
         }
-        executor_times(w.executor, &times);
+        executor_times(w.rank.executor, &times);
         if (!(times.communication_s > 0) || times.waited_s < 0)
             rc = fleet_error(err, -EBADMSG, "no time was taken for communication");
     }
@@ -173,16 +174,16 @@ static int overlap_buckets(struct comm_rank *self, struct fleet_error *err)
 
     (void)snprintf(text, sizeof(text), gradient, "relu", "", "tree_sum", "", "tree_sum", "");
     rc = worker_open(&w, self, text, 4, false, err);
-    w.communication.deadline_ms = note_begin;
-    w.communication.context = &w;
+    w.rank.communication.deadline_ms = note_begin;
+    w.rank.communication.context = &w;
     if (rc == 0 && self->rank == 0) { /* a kernel that waits, on this rank's executor */
-        vtable = *w.backend->vtable;
+        vtable = *w.rank.backend->vtable;
         true_kernel = vtable.kernel;
         vtable.kernel = waiting_kernel;
-        w.backend->vtable = &vtable;
-        executor_free(w.executor);
-        rc = executor_new(&w.program, &w.memory, w.backend, &w.executor, err);
-        rc = rc ? rc : executor_bind(w.executor, &w.communication, err);
+        w.rank.backend->vtable = &vtable;
+        executor_free(w.rank.executor);
+        rc = executor_new(&w.rank.program, &w.rank.memory, w.rank.backend, &w.rank.executor, err);
+        rc = rc ? rc : executor_bind(w.rank.executor, &w.rank.communication, err);
     }
     rc = rc ? rc : run_leaves(&w, w.range.folds_first - 1, err);
     worker_close(&w);
@@ -212,7 +213,7 @@ static int run_exchange(struct comm_rank *self, struct fleet_error *err)
     int rc;
 
     memset(&w, 0, sizeof(w));
-    program_copy(&job->plan.program, &w.program);
+    program_copy(&job->plan.program, &w.rank.program);
     rc = worker_prepare(&w, self, job->plan.leaves, false, err);
     before = self->comm->bytes_sent;
     if (rc == 0)
@@ -265,7 +266,7 @@ static int lose_a_rank(struct comm_rank *self, struct fleet_error *err)
         int outcome = run_leaves(&w, 0, &reason);
         if (outcome >= 0 || !strstr(reason.text, "tree_sum"))
             rc = fleet_error(err, -EBADMSG, "%d: %.400s", outcome, reason.text);
-        executor_cancel(w.executor); /* nothing is in flight any more */
+        executor_cancel(w.rank.executor); /* nothing is in flight any more */
     }
     worker_close(&w);
     return rc;

@@ -7,13 +7,10 @@
  * uneven stages, dropout, recompute and 16-bit arithmetic. What ran is the printed schedule.
  */
 #include <math.h>
-#include <stdatomic.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/backend/cpu/backend_level.h"
-#include "agent/runtime/executor/communication.h"
 #include "agent/runtime/executor/schedule.h"
-#include "agent/runtime/state.h"
+#include "tests/unit/executor_rank.h"
 #include "tests/unit/pipeline_fixture.h"
 
 #define WORDS      37
@@ -23,25 +20,16 @@
 #define LEAVES_MAX 16
 #define COPIES_MAX 16
 
-static const atomic_bool never;
-
 /* A rank with its program, its state and an executor. */
 struct worker {
     const struct job_case *job;
-    struct program program;
-    struct memory_plan memory;
-    struct backend *backend;
-    struct state state;
-    struct executor *executor;
-    struct communication communication;
+    struct executor_rank rank;
     struct comm *groups[2]; /* along the pipeline and the data axis; NULL: this rank alone */
-    struct tree_node nodes[TREE_NODES_MAX];
     struct tree_instruction *instructions;
     int64_t instruction_count, first, end; /* of its micro-batches */
     struct schedule *schedule;             /* NULL: one rank has all layers */
     struct executor_bases bases[COPIES_MAX];
     int copy_of[LEAVES_MAX], copies;
-    void *workspace;
     int step;
     float *gradient; /* [flat_count], complete, of the first step */
     float losses[STEPS][LEAVES_MAX], norms[STEPS];
@@ -61,12 +49,6 @@ struct trial {
     struct worker ranks[COMM_RANKS_MAX];
     int lost_rank; /* that fails in the second micro-batch, or -1 */
 };
-
-static double deadline(void *context)
-{
-    (void)context;
-    return comm_ranks_patience();
-}
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
@@ -95,12 +77,12 @@ static int make_copies(struct worker *w, struct fleet_error *err)
 {
     static const enum memory_segment own[] = {MEMORY_ARENA, MEMORY_INPUTS, MEMORY_HOST};
 
-    w->bases[0] = w->state.bases;
+    w->bases[0] = w->rank.state.bases;
     for (int copy = 1; copy < w->copies; copy++) {
-        w->bases[copy] = w->state.bases;
+        w->bases[copy] = w->rank.state.bases;
         for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
             if (!(w->bases[copy].segment[own[i]] =
-                      state_allocate(&w->state, w->memory.bytes[own[i]] + 1, err)))
+                      state_allocate(&w->rank.state, w->rank.memory.bytes[own[i]] + 1, err)))
                 return -ENOMEM;
     }
     return 0;
@@ -112,21 +94,13 @@ static int make_schedule(struct worker *w, int stage, struct fleet_error *err)
     struct schedule_tree tree = {.instructions = w->instructions,
                                  .count = w->instruction_count,
                                  .folds_first = w->instruction_count,
-                                 .slots = w->state.slots,
-                                 .backend = w->backend};
+                                 .slots = w->rank.state.slots,
+                                 .backend = w->rank.backend};
 
     shape.micro_batches = (int)(w->end - w->first);
     w->copies = pipeline_copies(&shape, stage, w->copy_of);
-    w->schedule = schedule_new(&shape, stage, &w->program, &tree);
+    w->schedule = schedule_new(&shape, stage, &w->rank.program, &tree);
     return make_copies(w, err);
-}
-
-static void set_loss_scale(struct worker *w)
-{
-    const float scale = LOSS_SCALE;
-
-    if (w->program.loss_scaling != PROGRAM_NONE)
-        state_write(&w->state, w->program.loss_scaling, &scale);
 }
 
 static int worker_open(struct worker *w, const struct trial *trial, const struct place *place,
@@ -141,48 +115,31 @@ static int worker_open(struct worker *w, const struct trial *trial, const struct
     w->end = tree_first_leaf(job->leaves, replicas, place->replica + 1);
     w->instruction_count = tree_schedule(job->leaves, w->first, w->end, &w->instructions, &slots);
     if ((rc = build_stage(&trial->training, job,
-                          comm ? cell_of(job, place->stage) : (struct program_cell){0}, &w->program,
-                          err)) < 0 ||
-        (rc = memory_plan_build(&w->program, NULL, 0, &w->memory, err)) < 0 ||
-        (rc = backend_cpu_new(trial->level, 1, &w->backend, err)) < 0 ||
-        (rc = state_init(&w->state, &w->program, &w->memory, w->backend, err)) < 0 ||
-        (rc = state_reserve_slots(&w->state, slots, err)) < 0 ||
-        (rc = executor_new(&w->program, &w->memory, w->backend, &w->executor, err)) < 0 ||
+                          comm ? cell_of(job, place->stage) : (struct program_cell){0},
+                          &w->rank.program, err)) < 0 ||
+        (rc = executor_rank_open(&w->rank, trial->level, slots, err)) < 0 ||
         (comm && (rc = make_groups(w, comm, err)) < 0) ||
         (comm && (rc = make_schedule(w, place->stage, err)) < 0))
         return rc;
-    w->communication =
-        (struct communication){.world = comm,
-                               .deadline_ms = deadline,
-                               .slots = w->state.slots,
-                               .nodes = tree_nodes(job->leaves, w->first, w->end, w->nodes),
-                               .leaves = job->leaves,
-                               .averaged = job->leaves};
-    w->communication.groups[OP_GROUP_PIPELINE] = w->groups[0];
-    w->communication.groups[OP_GROUP_DATA] = w->groups[1];
-    w->communication.groups[OP_GROUP_REPLICAS] = w->groups[1];
-    w->workspace = malloc(communication_workspace(&w->communication, &w->program) + 1);
-    w->communication.workspace = w->workspace;
-    state_initialize(&w->state, &(struct state_seeds){7, 7}, 1);
-    set_loss_scale(w);
-    return executor_bind(w->executor, &w->communication, err);
+    w->rank.communication.world = comm;
+    w->rank.communication.groups[OP_GROUP_PIPELINE] = w->groups[0];
+    w->rank.communication.groups[OP_GROUP_DATA] = w->groups[1];
+    w->rank.communication.groups[OP_GROUP_REPLICAS] = w->groups[1];
+    state_initialize(&w->rank.state, &(struct state_seeds){7, 7}, 1);
+    executor_rank_scale_loss(&w->rank, LOSS_SCALE);
+    return executor_rank_bind(&w->rank, job->leaves, w->first, w->end, err);
 }
 
 static void worker_close(struct worker *w)
 {
     static const enum memory_segment own[] = {MEMORY_ARENA, MEMORY_INPUTS, MEMORY_HOST};
 
-    executor_free(w->executor);
     for (int copy = 1; copy < w->copies; copy++)
         for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-            state_deallocate(&w->state, w->bases[copy].segment[own[i]]);
+            state_deallocate(&w->rank.state, w->bases[copy].segment[own[i]]);
     schedule_free(w->schedule);
-    state_release(&w->state);
-    backend_free(w->backend);
-    memory_plan_release(&w->memory);
-    program_release(&w->program);
+    executor_rank_close(&w->rank);
     free(w->instructions);
-    free(w->workspace);
     free(w->gradient);
 }
 
@@ -191,11 +148,11 @@ static void worker_close(struct worker *w)
 static void fill(const struct worker *w, const struct executor_bases *bases, const char *input,
                  int number, int shift)
 {
-    int var = program_find_var(&w->program, input);
+    int var = program_find_var(&w->rank.program, input);
     int32_t *ids =
-        (int32_t *)((char *)bases->segment[MEMORY_INPUTS] + w->memory.places[var].offset);
+        (int32_t *)((char *)bases->segment[MEMORY_INPUTS] + w->rank.memory.places[var].offset);
 
-    for (int64_t i = 0; i < program_var_elements(&w->program.vars[var]); i++)
+    for (int64_t i = 0; i < program_var_elements(&w->rank.program.vars[var]); i++)
         ids[i] = (int32_t)((i * 11 + number * 5 + shift) % WORDS);
 }
 
@@ -227,12 +184,12 @@ static int end(void *context, const struct pipeline_step *step, struct fleet_err
     struct worker *w = context;
 
     if (step->micro_batch == w->fails_at) {
-        comm_abort(w->communication.world);
+        comm_abort(w->rank.communication.world);
         return fleet_error(err, -EIO, "the stage is lost");
     }
     if (step->pass == PIPELINE_FORWARD && step->chunk == w->job->shape.chunks - 1)
         w->losses[w->step][schedule_leaf(w->schedule, step->micro_batch)] =
-            *(float *)state_address(&w->state, w->program.loss);
+            *(float *)state_address(&w->rank.state, w->rank.program.loss);
     return 0;
 }
 
@@ -273,27 +230,29 @@ static int run_leaves(struct worker *w, struct fleet_error *err)
     for (int64_t i = 0; i < w->instruction_count && rc == 0; i++) {
         const struct tree_instruction *in = &w->instructions[i];
         struct run_scalars scalars = scalars_of(w, in->leaf);
-        struct executor_bases bases = w->state.bases;
+        struct executor_bases bases = w->rank.state.bases;
 
         if (in->kind == TREE_ADD) {
-            w->backend->vtable->add(w->backend, w->state.slots[in->into], w->state.slots[in->slot],
-                                    w->program.flat_count);
+            w->rank.backend->vtable->add(w->rank.backend, w->rank.state.slots[in->into],
+                                         w->rank.state.slots[in->slot], w->rank.program.flat_count);
             continue;
         }
         fill_both(w, &bases, in->leaf);
-        bases.segment[MEMORY_GRADIENTS] = w->state.slots[in->slot];
-        rc = executor_run(w->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, &never, err);
-        w->losses[w->step][in->leaf] = *(float *)state_address(&w->state, w->program.loss);
+        bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[in->slot];
+        rc = executor_run(w->rank.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, &never,
+                          err);
+        w->losses[w->step][in->leaf] =
+            *(float *)state_address(&w->rank.state, w->rank.program.loss);
     }
     return rc;
 }
 
 static float norm_of(const struct worker *w)
 {
-    int var = program_find_var(&w->program, "norms");
-    const float *values = state_address(&w->state, var);
+    int var = program_find_var(&w->rank.program, "norms");
+    const float *values = state_address(&w->rank.state, var);
 
-    return values[program_var_elements(&w->program.vars[var]) - 1];
+    return values[program_var_elements(&w->rank.program.vars[var]) - 1];
 }
 
 static int train(struct worker *w, int stage, struct fleet_error *err)
@@ -304,24 +263,24 @@ static int train(struct worker *w, int stage, struct fleet_error *err)
     own.context = w;
     w->is_as_printed = true;
     for (w->step = 0; w->step < STEPS && rc == 0; w->step++) {
-        double scale = w->program.loss_scaling == PROGRAM_NONE ? 1 : (double)LOSS_SCALE;
+        double scale = w->rank.program.loss_scaling == PROGRAM_NONE ? 1 : (double)LOSS_SCALE;
         struct run_scalars scalars = {.gradient_scale = 1.0 / w->job->leaves / scale,
                                       .learning_rate = RATE,
                                       .update_1based = w->step + 1};
 
-        rc = w->schedule ? schedule_run(w->schedule, w->executor, &own, &never, err)
+        rc = w->schedule ? schedule_run(w->schedule, w->rank.executor, &own, &never, err)
                          : run_leaves(w, err);
         w->is_as_printed &= rc == 0 && (!w->schedule || ran_as_printed(w, stage));
-        w->state.bases.segment[MEMORY_GRADIENTS] = w->state.slots[0];
+        w->rank.state.bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[0];
         for (int section = PROGRAM_SECTION_EXCHANGE; section <= PROGRAM_SECTION_UPDATE; section++) {
             if (rc == 0)
-                rc = executor_run(w->executor, (enum program_section)section, &w->state.bases,
-                                  &scalars, &never, err);
+                rc = executor_run(w->rank.executor, (enum program_section)section,
+                                  &w->rank.state.bases, &scalars, &never, err);
             if (section == PROGRAM_SECTION_CHECK && w->step == 0 && rc == 0) {
-                size_t bytes = (size_t)w->program.flat_count * sizeof(float);
+                size_t bytes = (size_t)w->rank.program.flat_count * sizeof(float);
                 w->gradient = malloc(bytes);
                 fleet_assert(w->gradient);
-                memcpy(w->gradient, w->state.slots[0], bytes);
+                memcpy(w->gradient, w->rank.state.slots[0], bytes);
             }
         }
         if (rc == 0)
@@ -347,8 +306,8 @@ static int run_rank(struct comm_rank *self, struct fleet_error *err)
 static void expect_equal(const struct trial *trial, const struct worker *w, int var,
                          const float *ours, const float *theirs, const char *what)
 {
-    const struct program *all = &trial->whole.program;
-    const struct program_var *mine = &w->program.vars[var];
+    const struct program *all = &trial->whole.rank.program;
+    const struct program_var *mine = &w->rank.program.vars[var];
     int whole = program_find_var(all, mine->name);
 
     assert_int_not_equal(whole, PROGRAM_NONE);
@@ -369,14 +328,14 @@ static int64_t compare(const struct trial *trial, const struct worker *w, bool i
     for (int step = 0; step < STEPS && is_last; step++)
         assert_memory_equal(&w->losses[step][w->first], &trial->whole.losses[step][w->first],
                             (size_t)(w->end - w->first) * sizeof(float));
-    for (int v = 0; v < w->program.var_count; v++) {
-        if (w->program.vars[v].role != PROGRAM_ROLE_PARAMETER)
+    for (int v = 0; v < w->rank.program.var_count; v++) {
+        if (w->rank.program.vars[v].role != PROGRAM_ROLE_PARAMETER)
             continue;
-        if (!w->program.vars[v].is_copy)
-            elements += program_var_elements(&w->program.vars[v]);
+        if (!w->rank.program.vars[v].is_copy)
+            elements += program_var_elements(&w->rank.program.vars[v]);
         expect_equal(trial, w, v, w->gradient, trial->whole.gradient, "gradient");
-        expect_equal(trial, w, v, w->state.bases.segment[MEMORY_PARAMETERS],
-                     trial->whole.state.bases.segment[MEMORY_PARAMETERS], "weight");
+        expect_equal(trial, w, v, w->rank.state.bases.segment[MEMORY_PARAMETERS],
+                     trial->whole.rank.state.bases.segment[MEMORY_PARAMETERS], "weight");
     }
     assert_true(w->norms[0] > 0);
     assert_memory_equal(w->norms, trial->whole.norms, sizeof(w->norms));
@@ -407,7 +366,7 @@ static void run_ranks(struct trial *trial)
         if ((ranks.ranks[r].rc < 0) != (trial->lost_rank >= 0))
             fail_msg("%s", ranks.ranks[r].text);
     for (int r = 0; r < count; r++) { /* groups go before their world */
-        (void)executor_bind(trial->ranks[r].executor, NULL, NULL);
+        (void)executor_bind(trial->ranks[r].rank.executor, NULL, NULL);
         comm_free(trial->ranks[r].groups[0]);
         comm_free(trial->ranks[r].groups[1]);
     }
@@ -437,7 +396,7 @@ static void test_pipeline__trains_as_one_rank_does(void **state)
         run_ranks(trial);
         for (int r = 0; r < count; r++)
             elements += compare(trial, &trial->ranks[r], r % stages == stages - 1);
-        assert_int_equal(elements, jobs[i].replicas * whole_elements(&trial->whole.program));
+        assert_int_equal(elements, jobs[i].replicas * whole_elements(&trial->whole.rank.program));
         for (int r = 0; r < count; r++)
             worker_close(&trial->ranks[r]);
         worker_close(&trial->whole);

@@ -18,20 +18,15 @@
  * bits each of these operators rounds its result once more.
  */
 #include <math.h>
-#include <stdatomic.h>
 
-#include "agent/runtime/backend/cpu/backend_cpu.h"
 #include "agent/runtime/backend/cpu/backend_level.h"
-#include "agent/runtime/executor/communication.h"
-#include "agent/runtime/executor/executor.h"
-#include "agent/runtime/state.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/program/models/model.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/print.h"
 #include "libfleet/program/slice.h"
 #include "libfleet/strategy/strategy.h"
-#include "tests/unit/comm_ranks.h"
+#include "tests/unit/executor_rank.h"
 #include "tests/unit/passes_fixture.h"
 #include "tests/unit/tensor_parallel_fixture.h"
 
@@ -46,8 +41,6 @@
 #define CLIPPED(name, clip) JOB(name, "", ",\"clip\":{" clip "}") "}"
 #define FP16(name)          JOB(name, "", "") ",\"precision\":\"fp16\"}"
 #define BF16(name)          JOB(name, "", "") ",\"precision\":\"bf16\"}"
-
-static const atomic_bool never;
 
 static const struct {
     const char *name, *training;
@@ -77,16 +70,9 @@ static const struct {
 
 /* A rank with its program, its state and an executor. */
 struct worker {
-    struct program program;
-    struct memory_plan memory;
-    struct backend *backend;
-    struct state state;
-    struct executor *executor;
-    struct communication communication;
-    struct comm *groups[2]; /* along the model and the data axis; NULL: this rank alone */
-    struct tree_node nodes[TREE_NODES_MAX];
-    int64_t first, end; /* its micro-batches of an update */
-    void *workspace;
+    struct executor_rank rank;
+    struct comm *groups[2];    /* along the model and the data axis; NULL: this rank alone */
+    int64_t first, end;        /* its micro-batches of an update */
     float *initial, *gradient; /* [flat_count], of the first step */
     float losses[STEPS][LEAVES], norms[STEPS];
     bool overflows; /* after the last step it makes an element of its gradient infinite */
@@ -108,12 +94,6 @@ struct trial {
     struct worker parts[COMM_RANKS_MAX];   /* of one replica */
     struct worker doubled[COMM_RANKS_MAX]; /* of two */
 };
-
-static double deadline(void *context)
-{
-    (void)context;
-    return comm_ranks_patience();
-}
 
 /* The groups of rank `rank` of `comm`: all ranks take part in making each. */
 static int make_groups(struct worker *w, const struct place *place, struct comm *comm,
@@ -142,18 +122,10 @@ static int make_groups(struct worker *w, const struct place *place, struct comm 
     return rc;
 }
 
-static void set_loss_scale(struct worker *w)
-{
-    const float scale = LOSS_SCALE;
-
-    if (w->program.loss_scaling != PROGRAM_NONE)
-        state_write(&w->state, w->program.loss_scaling, &scale);
-}
-
 /* What makes the mean of the sum of LEAVES gradients. */
 static double gradient_scale(const struct worker *w)
 {
-    return 1.0 / LEAVES / (w->program.loss_scaling == PROGRAM_NONE ? 1.0 : (double)LOSS_SCALE);
+    return 1.0 / LEAVES / (w->rank.program.loss_scaling == PROGRAM_NONE ? 1.0 : (double)LOSS_SCALE);
 }
 
 static int worker_open(struct worker *w, const struct trial *trial, const struct place *place,
@@ -166,41 +138,24 @@ static int worker_open(struct worker *w, const struct trial *trial, const struct
     w->first = tree_first_leaf(LEAVES, place->replicas, place->replica);
     w->overflows = comm && place->cell.model_rank == place->cell.model_ranks - 1;
     w->end = tree_first_leaf(LEAVES, place->replicas, place->replica + 1);
-    if ((rc = build_cell(&trial->training, knobs, place->cell, &w->program, err)) < 0 ||
-        (rc = memory_plan_build(&w->program, NULL, 0, &w->memory, err)) < 0 ||
-        (rc = backend_cpu_new(trial->level, 1, &w->backend, err)) < 0 ||
-        (rc = state_init(&w->state, &w->program, &w->memory, w->backend, err)) < 0 ||
-        (rc = state_reserve_slots(&w->state, LEAVES, err)) < 0 ||
-        (rc = executor_new(&w->program, &w->memory, w->backend, &w->executor, err)) < 0 ||
+    if ((rc = build_cell(&trial->training, knobs, place->cell, &w->rank.program, err)) < 0 ||
+        (rc = executor_rank_open(&w->rank, trial->level, LEAVES, err)) < 0 ||
         (comm && (rc = make_groups(w, place, comm, err)) < 0))
         return rc;
-    w->communication =
-        (struct communication){.world = comm,
-                               .deadline_ms = deadline,
-                               .slots = w->state.slots,
-                               .nodes = tree_nodes(LEAVES, w->first, w->end, w->nodes),
-                               .leaves = LEAVES,
-                               .averaged = LEAVES};
-    w->communication.groups[OP_GROUP_MODEL] = w->groups[0];
-    w->communication.groups[OP_GROUP_DATA] = w->groups[1];
-    w->communication.groups[OP_GROUP_REPLICAS] = w->groups[1];
-    w->workspace = malloc(communication_workspace(&w->communication, &w->program) + 1);
-    w->communication.workspace = w->workspace;
-    state_initialize(&w->state, &(struct state_seeds){7, 7}, 1);
-    set_loss_scale(w);
-    return executor_bind(w->executor, &w->communication, err);
+    w->rank.communication.world = comm;
+    w->rank.communication.groups[OP_GROUP_MODEL] = w->groups[0];
+    w->rank.communication.groups[OP_GROUP_DATA] = w->groups[1];
+    w->rank.communication.groups[OP_GROUP_REPLICAS] = w->groups[1];
+    state_initialize(&w->rank.state, &(struct state_seeds){7, 7}, 1);
+    executor_rank_scale_loss(&w->rank, LOSS_SCALE);
+    return executor_rank_bind(&w->rank, LEAVES, w->first, w->end, err);
 }
 
 static void worker_close(struct worker *w)
 {
-    executor_free(w->executor);
+    executor_rank_close(&w->rank);
     comm_free(w->groups[0]);
     comm_free(w->groups[1]);
-    state_release(&w->state);
-    backend_free(w->backend);
-    memory_plan_release(&w->memory);
-    program_release(&w->program);
-    free(w->workspace);
     free(w->initial);
     free(w->gradient);
 }
@@ -208,16 +163,16 @@ static void worker_close(struct worker *w)
 /* Tokens of a step: all words of the vocabulary, its first and last ones, too. */
 static void fill(struct worker *w, const char *input, int step, int shift)
 {
-    int var = program_find_var(&w->program, input);
-    int32_t *ids = state_address(&w->state, var);
+    int var = program_find_var(&w->rank.program, input);
+    int32_t *ids = state_address(&w->rank.state, var);
 
-    for (int64_t i = 0; i < program_var_elements(&w->program.vars[var]); i++)
+    for (int64_t i = 0; i < program_var_elements(&w->rank.program.vars[var]); i++)
         ids[i] = (int32_t)((i * 11 + step * 5 + shift) % WORDS);
 }
 
 static float *copy_of(const struct worker *w, const void *from)
 {
-    size_t bytes = (size_t)w->program.flat_count * sizeof(float);
+    size_t bytes = (size_t)w->rank.program.flat_count * sizeof(float);
     float *copy = malloc(bytes);
 
     fleet_assert(copy != NULL);
@@ -236,24 +191,24 @@ static int run_leaves(struct worker *w, int step, struct fleet_error *err)
 
         fill(w, "ids", number, 0);
         fill(w, "targets", number, 11);
-        w->state.bases.segment[MEMORY_GRADIENTS] = w->state.slots[leaf - w->first];
-        rc = executor_run(w->executor, PROGRAM_SECTION_MICRO_BATCH, &w->state.bases, &scalars,
-                          &never, err);
-        w->losses[step][leaf] = *(float *)state_address(&w->state, w->program.loss);
+        w->rank.state.bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[leaf - w->first];
+        rc = executor_run(w->rank.executor, PROGRAM_SECTION_MICRO_BATCH, &w->rank.state.bases,
+                          &scalars, &never, err);
+        w->losses[step][leaf] = *(float *)state_address(&w->rank.state, w->rank.program.loss);
     }
-    w->state.bases.segment[MEMORY_GRADIENTS] = w->state.slots[0];
-    for (int64_t i = 0; i < w->program.flat_count && w->end - w->first == LEAVES; i++)
-        w->state.slots[0][i] += w->state.slots[1][i];
+    w->rank.state.bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[0];
+    for (int64_t i = 0; i < w->rank.program.flat_count && w->end - w->first == LEAVES; i++)
+        w->rank.state.slots[0][i] += w->rank.state.slots[1][i];
     return rc;
 }
 
 /* The last element of a result of the section check. */
 static float result(const struct worker *w, const char *name)
 {
-    int var = program_find_var(&w->program, name);
-    const float *values = state_address(&w->state, var);
+    int var = program_find_var(&w->rank.program, name);
+    const float *values = state_address(&w->rank.state, var);
 
-    return values[program_var_elements(&w->program.vars[var]) - 1];
+    return values[program_var_elements(&w->rank.program.vars[var]) - 1];
 }
 
 /* The gradient of the last step again, with an infinite element in the part of one rank. */
@@ -262,11 +217,12 @@ static int check_overflow(struct worker *w, struct fleet_error *err)
     struct run_scalars scalars = {.gradient_scale = gradient_scale(w)};
     int var = 0, rc;
 
-    while (w->overflows && w->program.vars[var].slice.parts == 0)
+    while (w->overflows && w->rank.program.vars[var].slice.parts == 0)
         var++;
     if (w->overflows)
-        w->state.slots[0][w->program.vars[var].flat_offset] = INFINITY;
-    rc = executor_run(w->executor, PROGRAM_SECTION_CHECK, &w->state.bases, &scalars, &never, err);
+        w->rank.state.slots[0][w->rank.program.vars[var].flat_offset] = INFINITY;
+    rc = executor_run(w->rank.executor, PROGRAM_SECTION_CHECK, &w->rank.state.bases, &scalars,
+                      &never, err);
     w->found_inf = result(w, "found_inf");
     return rc;
 }
@@ -275,21 +231,21 @@ static int train(struct worker *w, struct fleet_error *err)
 {
     int rc = 0;
 
-    w->initial = copy_of(w, w->state.bases.segment[MEMORY_PARAMETERS]);
+    w->initial = copy_of(w, w->rank.state.bases.segment[MEMORY_PARAMETERS]);
     for (int step = 0; step < STEPS && rc == 0; step++) {
         struct run_scalars scalars = {
             .gradient_scale = gradient_scale(w), .learning_rate = RATE, .update_1based = step + 1};
 
         rc = run_leaves(w, step, err);
         if (rc == 0 && w->groups[1])
-            rc = executor_run(w->executor, PROGRAM_SECTION_EXCHANGE, &w->state.bases, &scalars,
-                              &never, err);
+            rc = executor_run(w->rank.executor, PROGRAM_SECTION_EXCHANGE, &w->rank.state.bases,
+                              &scalars, &never, err);
         if (step == 0)
-            w->gradient = copy_of(w, w->state.slots[0]);
+            w->gradient = copy_of(w, w->rank.state.slots[0]);
         for (int section = PROGRAM_SECTION_CHECK; section <= PROGRAM_SECTION_UPDATE; section++)
             if (rc == 0)
-                rc = executor_run(w->executor, (enum program_section)section, &w->state.bases,
-                                  &scalars, &never, err);
+                rc = executor_run(w->rank.executor, (enum program_section)section,
+                                  &w->rank.state.bases, &scalars, &never, err);
         w->norms[step] = result(w, "norms");
     }
     return rc < 0 ? rc : check_overflow(w, err);
@@ -314,12 +270,12 @@ static int run_part(struct comm_rank *self, struct fleet_error *err)
 static void expect_part(const struct trial *trial, int rank, int var)
 {
     const struct worker *w = &trial->parts[rank];
-    const struct program_var *mine = &w->program.vars[var], *all;
-    int whole = program_find_var(&trial->whole.program, mine->name);
+    const struct program_var *mine = &w->rank.program.vars[var], *all;
+    int whole = program_find_var(&trial->whole.rank.program, mine->name);
     int64_t run;
 
     assert_int_not_equal(whole, PROGRAM_NONE);
-    all = &trial->whole.program.vars[whole];
+    all = &trial->whole.rank.program.vars[whole];
     for (int64_t i = 0; i < program_var_elements(mine); i++) {
         float ours = w->initial[mine->flat_offset + i];
         float theirs = trial->whole.initial[all->flat_offset + slice_place(mine, i, &run)];
@@ -339,9 +295,9 @@ static void expect_near(const struct trial *trial, int rank, int var, const floa
                         const float *theirs, const char *what)
 {
     const struct worker *w = &trial->parts[rank];
-    const struct program_var *mine = &w->program.vars[var];
-    int whole = program_find_var(&trial->whole.program, mine->name);
-    const struct program_var *all = &trial->whole.program.vars[whole];
+    const struct program_var *mine = &w->rank.program.vars[var];
+    int whole = program_find_var(&trial->whole.rank.program, mine->name);
+    const struct program_var *all = &trial->whole.rank.program.vars[whole];
     double error = 0, norm = 0, bound = bound_of(trial);
     int64_t run;
 
@@ -358,14 +314,15 @@ static void expect_near(const struct trial *trial, int rank, int var, const floa
 
 static const float *parameters_of(const struct worker *w)
 {
-    return w->state.bases.segment[MEMORY_PARAMETERS];
+    return w->rank.state.bases.segment[MEMORY_PARAMETERS];
 }
 
 /* What all ranks have is the same everywhere. */
 static void expect_alike(const struct trial *trial, int rank, int var)
 {
     const struct worker *w = &trial->parts[rank], *first = &trial->parts[0];
-    const struct program_var *mine = &w->program.vars[var], *other = &first->program.vars[var];
+    const struct program_var *mine = &w->rank.program.vars[var],
+                             *other = &first->rank.program.vars[var];
     size_t bytes = program_var_bytes(mine);
 
     assert_string_equal(mine->name, other->name);
@@ -409,17 +366,17 @@ static void compare(const struct trial *trial, int rank)
                      (double)ours, (double)first);
         assert_true(fabs((double)ours - whole) <= bound_of(trial) * whole);
     }
-    for (int v = 0; v < w->program.var_count; v++) {
-        if (w->program.vars[v].role != PROGRAM_ROLE_PARAMETER)
+    for (int v = 0; v < w->rank.program.var_count; v++) {
+        if (w->rank.program.vars[v].role != PROGRAM_ROLE_PARAMETER)
             continue;
-        elements += program_var_elements(&w->program.vars[v]);
+        elements += program_var_elements(&w->rank.program.vars[v]);
         expect_part(trial, rank, v);
         expect_alike(trial, rank, v);
         expect_near(trial, rank, v, w->gradient, trial->whole.gradient, "the gradient");
-        expect_near(trial, rank, v, w->state.bases.segment[MEMORY_PARAMETERS],
-                    trial->whole.state.bases.segment[MEMORY_PARAMETERS], "the trained weight");
+        expect_near(trial, rank, v, w->rank.state.bases.segment[MEMORY_PARAMETERS],
+                    trial->whole.rank.state.bases.segment[MEMORY_PARAMETERS], "the trained weight");
     }
-    assert_true(elements < trial->whole.program.flat_count);
+    assert_true(elements < trial->whole.rank.program.flat_count);
 }
 
 /* On two replicas each rank has the bits that its place of the one replica has. */
@@ -427,12 +384,12 @@ static void compare_doubled(const struct trial *trial)
 {
     for (int r = 0; r < 2 * trial->model_ranks; r++) {
         const struct worker *w = &trial->doubled[r], *one = &trial->parts[r % trial->model_ranks];
-        size_t bytes = (size_t)w->program.flat_count * sizeof(float);
+        size_t bytes = (size_t)w->rank.program.flat_count * sizeof(float);
 
-        assert_int_equal(w->program.flat_count, one->program.flat_count);
+        assert_int_equal(w->rank.program.flat_count, one->rank.program.flat_count);
         assert_memory_equal(w->gradient, one->gradient, bytes);
-        assert_memory_equal(w->state.bases.segment[MEMORY_PARAMETERS],
-                            one->state.bases.segment[MEMORY_PARAMETERS], bytes);
+        assert_memory_equal(w->rank.state.bases.segment[MEMORY_PARAMETERS],
+                            one->rank.state.bases.segment[MEMORY_PARAMETERS], bytes);
     }
 }
 
@@ -447,7 +404,8 @@ static void expect_recompute(const struct trial *trial)
     knobs.recompute = false;
     if (build_cell(&trial->training, knobs, cell, &plain, &err) < 0)
         fail_msg("%s", err.text);
-    assert_int_equal(trial->parts[0].program.op_count > plain.op_count, trial->knobs.recompute);
+    assert_int_equal(trial->parts[0].rank.program.op_count > plain.op_count,
+                     trial->knobs.recompute);
     program_release(&plain);
 }
 
@@ -461,7 +419,7 @@ static void run_parts(struct trial *trial, int replicas)
     ranks.argument = trial;
     comm_ranks_run(&ranks, run_part);
     for (int r = 0; r < replicas * trial->model_ranks; r++) { /* groups go before their world */
-        (void)executor_bind(workers[r].executor, NULL, NULL);
+        (void)executor_bind(workers[r].rank.executor, NULL, NULL);
         for (int g = 0; g < 2; g++) {
             comm_free(workers[r].groups[g]);
             workers[r].groups[g] = NULL;
