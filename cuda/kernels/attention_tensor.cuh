@@ -98,6 +98,20 @@ __device__ static __forceinline__ void put_rows(const struct fleet_cuda_attentio
     }
 }
 
+/* The same with one factor for all rows. */
+template <bool BF16, int D, int M>
+__device__ static __forceinline__ void
+put_scaled(const struct fleet_cuda_attention &a, const float sums[M][D / 8][4], float factor,
+           unsigned short *tile, int row, const struct head_rows &to, int first)
+{
+    float factors[M][2];
+
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        factors[m][0] = factors[m][1] = factor;
+    put_rows<BF16, D, M>(a, sums, factors, tile, row, to, first);
+}
+
 /* Rounded sums of 16 columns as the operand a of the next product. */
 template <bool BF16>
 __device__ static __forceinline__ void pack_a(unsigned a[4], const float left[4],

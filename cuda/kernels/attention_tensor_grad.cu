@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
     struct head_rows k = head_of_packed(a, a.qkv, batch, a.heads + group);
     struct head_rows v = head_of_packed(a, a.qkv, batch, a.heads + a.kv_heads + group);
     int end = a.causal && query + ROWS < (int)a.context ? query + ROWS : (int)a.context;
-    float d_q[M][D / 8][4] = {}, factor[M][2];
+    float d_q[M][D / 8][4] = {};
     struct left_rows<true, D, M> queries, d_outs;
     struct query_rows<M> rows;
 
@@ -228,11 +228,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
             add_rows<BF16, D, M, CHUNK>(d_q, d_p, now + c * D);
         }
     }
-#pragma unroll
-    for (int m = 0; m < M; m++)
-        factor[m][0] = factor[m][1] = 1.0f / sqrtf((float)a.head_dim);
-    put_rows<BF16, D, M>(a, d_q, factor, q, row, head_of_packed(a, a.d_qkv, batch, head),
-                         query + row);
+    put_scaled<BF16, D, M>(a, d_q, 1.0f / sqrtf((float)a.head_dim), q, row,
+                           head_of_packed(a, a.d_qkv, batch, head), query + row);
 }
 
 /* ---- keys and values ------------------------------------------------------------------------- */
@@ -334,7 +331,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
     struct head_rows from_v = head_of_packed(a, a.qkv, batch, a.heads + a.kv_heads + group);
     int first = a.causal ? key : 0, tiles = ((int)a.context - first + TILE - 1) / TILE;
     int head = group * share, count = tiles * share;
-    float d_k[M][D / 8][4] = {}, d_v[M][D / 8][4] = {}, factor[M][2];
+    float d_k[M][D / 8][4] = {}, d_v[M][D / 8][4] = {};
     struct left_rows<KEPT, D, M> keys;
     struct left_rows<false, D, M> values;
 
@@ -370,17 +367,11 @@ __global__ void __launch_bounds__(BLOCK_THREADS)
         }
         query = next;
     }
-#pragma unroll
-    for (int m = 0; m < M; m++)
-        factor[m][0] = factor[m][1] = 1.0f / sqrtf((float)a.head_dim);
-    put_rows<BF16, D, M>(a, d_k, factor, k, row, head_of_packed(a, a.d_qkv, batch, a.heads + group),
-                         key + row);
-#pragma unroll
-    for (int m = 0; m < M; m++)
-        factor[m][0] = factor[m][1] = 1.0f;
-    put_rows<BF16, D, M>(a, d_v, factor, v, row,
-                         head_of_packed(a, a.d_qkv, batch, a.heads + a.kv_heads + group),
-                         key + row);
+    put_scaled<BF16, D, M>(a, d_k, 1.0f / sqrtf((float)a.head_dim), k, row,
+                           head_of_packed(a, a.d_qkv, batch, a.heads + group), key + row);
+    put_scaled<BF16, D, M>(a, d_v, 1.0f, v, row,
+                           head_of_packed(a, a.d_qkv, batch, a.heads + a.kv_heads + group),
+                           key + row);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
