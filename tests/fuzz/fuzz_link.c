@@ -168,8 +168,8 @@ static void same_ready(const cJSON *o, const struct link_message *m)
     same_int(o, "step", m->ready.step);
 }
 
-/* Returns the word under "message". */
-static const char *same_fields(const cJSON *o, const struct link_message *m)
+/* Messages of an agent. Returns the word under "message"; "": it is none of them. */
+static const char *same_fields_of_agent(const cJSON *o, const struct link_message *m)
 {
     switch (m->kind) {
     case LINK_ASSIGN:
@@ -185,6 +185,15 @@ static const char *same_fields(const cJSON *o, const struct link_message *m)
         return "leave";
     case LINK_DONE:
         return "done";
+    default:
+        return "";
+    }
+}
+
+/* Messages of a trainer, and those of an agent. Returns the word under "message". */
+static const char *same_fields(const cJSON *o, const struct link_message *m)
+{
+    switch (m->kind) {
     case LINK_HELLO:
         same_int(o, "port", m->hello.port);
         same_int(o, "level", m->hello.level);
@@ -230,10 +239,9 @@ static const char *same_fields(const cJSON *o, const struct link_message *m)
         return "finished";
     case LINK_HEARTBEAT:
         return "heartbeat";
-    case LINK_KIND_COUNT:
-        break;
+    default:
+        return same_fields_of_agent(o, m);
     }
-    return "";
 }
 
 static void same_message(const char *text, size_t size, const struct link_message *m)

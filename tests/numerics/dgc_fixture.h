@@ -17,9 +17,6 @@
 #include "libfleet/program/dgc.h"
 #include "tests/numerics/kernel_rig.h"
 
-#define EACH_LEVEL(level) \
-    for (enum fleet_isa level = FLEET_ISA_PLAIN; level <= backend_level_of_machine(); level++)
-
 #define RANKS_MAX 3
 
 enum array {

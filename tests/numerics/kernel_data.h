@@ -2,17 +2,20 @@
 #ifndef TESTS_NUMERICS_KERNEL_DATA_H
 #define TESTS_NUMERICS_KERNEL_DATA_H
 
-/* Operands for tests of kernels, and the levels that they run at. Include <cmocka.h> before it. */
+/* Operands for tests of kernels, and the levels that they run at. */
 
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 #include "agent/runtime/backend/cpu/kernels/typed.h"
 #include "libfleet/base/random.h"
 #include "tests/numerics/kernel_rig.h"
-
-#define EACH_LEVEL(level) \
-    for (enum fleet_isa level = FLEET_ISA_PLAIN; level <= backend_level_of_machine(); level++)
 
 /* Normal numbers, by name; the caller frees them. */
 static inline float *normal(const char *name, int64_t count)
@@ -33,6 +36,24 @@ static inline uint16_t *narrowed(float *values, int64_t count, enum program_type
         values[i] = type == PROGRAM_BF16 ? typed_of_bf16(out[i]) : typed_of_fp16(out[i]);
     }
     return out;
+}
+
+/* CHECK_FINITE sees each kind of value that is not finite in `element`, which is a part of what it
+ * reads, and nothing without them. */
+static inline void kernel_finds_values(struct backend *backend, struct kernel_call *call,
+                                       float *element)
+{
+    const float values[] = {*element, INFINITY, -INFINITY, NAN, *element};
+    kernel_fn check = backend->vtable->kernel(backend, OP_CHECK_FINITE);
+    float flag;
+
+    call->out[0] = &flag;
+    for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+        *element = values[v];
+        flag = -1.0f;
+        assert_int_equal(check(backend, call, NULL), 0);
+        assert_true(flag == (isfinite(values[v]) ? 0.0f : 1.0f));
+    }
 }
 
 #endif

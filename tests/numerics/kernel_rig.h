@@ -43,6 +43,9 @@
 #define backend_level_of_machine() FLEET_ISA_PLAIN
 #endif
 
+#define EACH_LEVEL(level) \
+    for (enum fleet_isa level = FLEET_ISA_PLAIN; level <= backend_level_of_machine(); level++)
+
 struct rig {
     struct program program;
     struct program_op op;

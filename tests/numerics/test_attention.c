@@ -193,11 +193,11 @@ static void run_case(const struct attention_case *c, enum program_type type, enu
 static void test_attention__is_the_formula(void **state)
 {
     (void)state;
-    for (enum fleet_isa level = FLEET_ISA_PLAIN; level <= backend_level_of_machine(); level++)
-        for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
-            run_case(&cases[i], PROGRAM_BF16, level);
-            run_case(&cases[i], PROGRAM_FP16, level);
-        }
+    EACH_LEVEL(level)
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        run_case(&cases[i], PROGRAM_BF16, level);
+        run_case(&cases[i], PROGRAM_FP16, level);
+    }
 }
 
 int main(void)

@@ -16,11 +16,7 @@
 #include <cmocka.h>
 
 #include "libfleet/base/assert.h"
-#include "libfleet/base/random.h"
-#include "tests/numerics/kernel_rig.h"
-
-#define EACH_LEVEL(level) \
-    for (enum fleet_isa level = FLEET_ISA_PLAIN; (level) <= backend_level_of_machine(); (level)++)
+#include "tests/numerics/kernel_data.h"
 
 enum {
     TENSORS = 700, /* more than travel with one launch */
@@ -180,7 +176,7 @@ static void test_parts__squares_of_a_shard(void **state)
     struct run_scalars scalars = {.gradient_scale = 0.5};
     int64_t places[16];
     struct kernel_held held = {.count = 14000, .places = places};
-    float *gradients = positive("shard", 14000), flag;
+    float *gradients = positive("shard", 14000);
     double scratch[8], squares[3], expected[3] = {0, 0, 0};
     int out, flag_var;
 
@@ -226,17 +222,7 @@ static void test_parts__squares_of_a_shard(void **state)
         for (int i = 0; i < 3; i++)
             assert_true(fabs(squares[i] - expected[i]) <= 1e-12 * expected[i]);
         call.op = &check;
-        call.out[0] = &flag;
-        for (int bad = 0; bad < 2; bad++) {
-            float kept = gradients[13999];
-
-            if (bad)
-                gradients[13999] = INFINITY;
-            assert_int_equal(
-                backend->vtable->kernel(backend, OP_CHECK_FINITE)(backend, &call, NULL), 0);
-            assert_true(flag == (float)bad);
-            gradients[13999] = kept;
-        }
+        kernel_finds_values(backend, &call, &gradients[13999]);
     }
     free(gradients);
     program_release(&program);

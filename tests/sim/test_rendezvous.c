@@ -134,11 +134,39 @@ static void on_trainer(struct sim *sim, const struct event *event)
     }
 }
 
+/* The pod has lost its connection, or could not make one. */
+static void on_disconnected(struct sim *sim, struct pod *pod)
+{
+    struct member_output out = {0};
+
+    member_disconnected(pod->member, sim->now_ms, &out);
+    sim_apply_member(sim, pod, &out);
+}
+
+static void on_cut_hub(struct sim *sim, uint64_t connection)
+{
+    struct hub_output out = {0};
+
+    if (!sim->hub || !sim->connections[connection].is_open)
+        return;
+    sim->connections[connection].is_open = false;
+    hub_disconnected(sim->hub, connection, sim->now_ms, &out);
+    sim_apply_hub(sim, &out);
+}
+
+static void on_pod_gone(struct sim *sim, const struct pod *pod)
+{
+    struct hub_output out = {0};
+
+    if (!sim->hub)
+        return;
+    hub_member_gone(sim->hub, pod->uid, FLEET_CAUSE_MEMBER_LOST, sim->now_ms, &out);
+    sim_apply_hub(sim, &out);
+}
+
 static void handle(struct sim *sim, const struct event *event)
 {
     struct pod *pod = &sim->pods[event->pod];
-    struct hub_output hub_out = {0};
-    struct member_output out = {0};
 
     switch (event->type) {
     case EVENT_TO_HUB:
@@ -150,23 +178,16 @@ static void handle(struct sim *sim, const struct event *event)
             on_opened(sim, pod);
         break;
     case EVENT_DIAL_FAILED:
-        if (pod->is_alive) {
-            member_disconnected(pod->member, sim->now_ms, &out);
-            sim_apply_member(sim, pod, &out);
-        }
+        if (pod->is_alive)
+            on_disconnected(sim, pod);
         break;
     case EVENT_CUT_HUB:
-        if (sim->hub && sim->connections[event->connection].is_open) {
-            sim->connections[event->connection].is_open = false;
-            hub_disconnected(sim->hub, event->connection, sim->now_ms, &hub_out);
-            sim_apply_hub(sim, &hub_out);
-        }
+        on_cut_hub(sim, event->connection);
         break;
     case EVENT_CUT_MEMBER:
         if (pod->is_alive && pod->connection == event->connection) {
             pod->connection = 0;
-            member_disconnected(pod->member, sim->now_ms, &out);
-            sim_apply_member(sim, pod, &out);
+            on_disconnected(sim, pod);
         }
         break;
     case EVENT_STEP:
@@ -180,10 +201,7 @@ static void handle(struct sim *sim, const struct event *event)
             sim_start_pod(sim, event->process);
         break;
     case EVENT_POD_GONE:
-        if (sim->hub) {
-            hub_member_gone(sim->hub, pod->uid, FLEET_CAUSE_MEMBER_LOST, sim->now_ms, &hub_out);
-            sim_apply_hub(sim, &hub_out);
-        }
+        on_pod_gone(sim, pod);
         break;
     case EVENT_DRAIN:
         sim_on_drain(sim, event);

@@ -40,65 +40,65 @@ static void expect(const char *json, int world, const char *expected)
     free(got);
 }
 
+/* Fields with their values, and whether these are legal. */
+static const struct {
+    const char *json;
+    bool legal;
+} values[] = {
+    {"{'amp_configs': {'init_loss_scaling': 1e-30}}", true},
+    {"{'amp_configs': {'init_loss_scaling': 0}}", false},
+    {"{'amp_configs': {'init_loss_scaling': 'nan'}}", false},
+    {"{'amp_configs': {'incr_every_n_steps': 1, 'decr_every_n_nan_or_inf': 1}}", true},
+    {"{'amp_configs': {'incr_every_n_steps': 0}}", false},
+    {"{'amp_configs': {'decr_every_n_nan_or_inf': 0}}", false},
+    {"{'amp_configs': {'incr_ratio': 1}}", false},
+    {"{'amp_configs': {'incr_ratio': 1.01, 'decr_ratio': 0.01}}", true},
+    {"{'amp_configs': {'decr_ratio': 0}}", false},
+    {"{'amp_configs': {'decr_ratio': 1}}", false},
+    {"{'gradient_merge_configs': {'k_steps': 1}}", true},
+    {"{'gradient_merge_configs': {'k_steps': 0}}", false},
+    {"{'localsgd_configs': {'k_steps': 0}}", false},
+    {"{'localsgd_configs': {'begin_step': 0}}", false},
+    {"{'adaptive_localsgd_configs': {'init_k_steps': 0}}", false},
+    {"{'dgc_configs': {'rampup_begin_step': 0, 'rampup_step': 1}}", true},
+    {"{'dgc_configs': {'rampup_begin_step': -1}}", false},
+    {"{'dgc_configs': {'rampup_step': 0}}", false},
+    {"{'dgc_configs': {'sparsity': [0.5, 1]}}", false},
+    {"{'dgc_configs': {'sparsity': [0]}}", false},
+    {"{'lars_configs': {'lars_coeff': 0}}", false},
+    {"{'lars_configs': {'lars_weight_decay': 0, 'epsilon': 0}}", true},
+    {"{'lars_configs': {'epsilon': -1e-9}}", false},
+    {"{'lamb_configs': {'lamb_weight_decay': -0.1}}", false},
+    {"{'pipeline_configs': {'micro_batch': 0}}", false},
+    {"{'pipeline_configs': {'micro_batch_size': 0}}", false},
+    {"{'pipeline_configs': {'schedule_mode': 'F-then-B'}}", true},
+    {"{'pipeline_configs': {'schedule_mode': '1F1B'}}", true},
+    {"{'pipeline_configs': {'schedule_mode': '1f1b'}}", false},
+    {"{'pipeline_configs': {'schedule_mode': ''}}", false},
+    {"{'sharding_configs': {'fuse_broadcast_MB': 0}}", false},
+    {"{'sharding_configs': {'sharding_group_size': 0}}", false},
+    {"{'sharding_configs': {'stage': 3}}", true},
+    {"{'sharding_configs': {'stage': 4}}", false},
+    {"{'nccl_comm_num': 8}", true},
+    {"{'nccl_comm_num': 9}", false},
+    {"{'fuse_grad_size_in_MB': 0}", false},
+    {"{'last_comm_group_size_MB': 0}", false},
+    {"{'fuse_grad_size_in_TFLOPS': 'inf'}", false},
+    {"{'hybrid_configs': {'dp_degree': -1}}", true},
+    {"{'hybrid_configs': {'dp_degree': -2}}", false},
+    {"{'hybrid_configs': {'order': ['dp', 'pp', 'sharding', 'sep', 'mp']}}", true},
+    {"{'hybrid_configs': {'order': ['dp', 'dp']}}", false},
+    {"{'hybrid_configs': {'order': ['dp', 'tp']}}", false},
+};
+
 static void test_check__refuses_values_out_of_range(void **state)
 {
-    /* The field, the value as JSON, whether it is legal. */
-    static const struct {
-        const char *json;
-        bool legal;
-    } rows[] = {
-        {"{'amp_configs': {'init_loss_scaling': 1e-30}}", true},
-        {"{'amp_configs': {'init_loss_scaling': 0}}", false},
-        {"{'amp_configs': {'init_loss_scaling': 'nan'}}", false},
-        {"{'amp_configs': {'incr_every_n_steps': 1, 'decr_every_n_nan_or_inf': 1}}", true},
-        {"{'amp_configs': {'incr_every_n_steps': 0}}", false},
-        {"{'amp_configs': {'decr_every_n_nan_or_inf': 0}}", false},
-        {"{'amp_configs': {'incr_ratio': 1}}", false},
-        {"{'amp_configs': {'incr_ratio': 1.01, 'decr_ratio': 0.01}}", true},
-        {"{'amp_configs': {'decr_ratio': 0}}", false},
-        {"{'amp_configs': {'decr_ratio': 1}}", false},
-        {"{'gradient_merge_configs': {'k_steps': 1}}", true},
-        {"{'gradient_merge_configs': {'k_steps': 0}}", false},
-        {"{'localsgd_configs': {'k_steps': 0}}", false},
-        {"{'localsgd_configs': {'begin_step': 0}}", false},
-        {"{'adaptive_localsgd_configs': {'init_k_steps': 0}}", false},
-        {"{'dgc_configs': {'rampup_begin_step': 0, 'rampup_step': 1}}", true},
-        {"{'dgc_configs': {'rampup_begin_step': -1}}", false},
-        {"{'dgc_configs': {'rampup_step': 0}}", false},
-        {"{'dgc_configs': {'sparsity': [0.5, 1]}}", false},
-        {"{'dgc_configs': {'sparsity': [0]}}", false},
-        {"{'lars_configs': {'lars_coeff': 0}}", false},
-        {"{'lars_configs': {'lars_weight_decay': 0, 'epsilon': 0}}", true},
-        {"{'lars_configs': {'epsilon': -1e-9}}", false},
-        {"{'lamb_configs': {'lamb_weight_decay': -0.1}}", false},
-        {"{'pipeline_configs': {'micro_batch': 0}}", false},
-        {"{'pipeline_configs': {'micro_batch_size': 0}}", false},
-        {"{'pipeline_configs': {'schedule_mode': 'F-then-B'}}", true},
-        {"{'pipeline_configs': {'schedule_mode': '1F1B'}}", true},
-        {"{'pipeline_configs': {'schedule_mode': '1f1b'}}", false},
-        {"{'pipeline_configs': {'schedule_mode': ''}}", false},
-        {"{'sharding_configs': {'fuse_broadcast_MB': 0}}", false},
-        {"{'sharding_configs': {'sharding_group_size': 0}}", false},
-        {"{'sharding_configs': {'stage': 3}}", true},
-        {"{'sharding_configs': {'stage': 4}}", false},
-        {"{'nccl_comm_num': 8}", true},
-        {"{'nccl_comm_num': 9}", false},
-        {"{'fuse_grad_size_in_MB': 0}", false},
-        {"{'last_comm_group_size_MB': 0}", false},
-        {"{'fuse_grad_size_in_TFLOPS': 'inf'}", false},
-        {"{'hybrid_configs': {'dp_degree': -1}}", true},
-        {"{'hybrid_configs': {'dp_degree': -2}}", false},
-        {"{'hybrid_configs': {'order': ['dp', 'pp', 'sharding', 'sep', 'mp']}}", true},
-        {"{'hybrid_configs': {'order': ['dp', 'dp']}}", false},
-        {"{'hybrid_configs': {'order': ['dp', 'tp']}}", false},
-    };
-
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        char *got = check(rows[i].json, 0, false);
-        if (rows[i].legal != (*got == '\0'))
-            fail_msg("%s: expected %s, got \"%s\"", rows[i].json,
-                     rows[i].legal ? "no error" : "an error", got);
+    for (size_t i = 0; i < FLEET_COUNT(values); i++) {
+        char *got = check(values[i].json, 0, false);
+        if (values[i].legal != (*got == '\0'))
+            fail_msg("%s: expected %s, got \"%s\"", values[i].json,
+                     values[i].legal ? "no error" : "an error", got);
         free(got);
     }
 }

@@ -57,6 +57,25 @@ static void fill_from_agent(struct link_message *m)
     }
 }
 
+static void fill_progress(struct link_message *m)
+{
+    m->progress.count = 2;
+    m->progress.steps[0] = (struct link_step){.step = 5, .loss = NAN, .tokens = 2048};
+    m->progress.steps[1] = (struct link_step){.step = 6,
+                                              .loss = 2.25,
+                                              .has_update = true,
+                                              .gradient_norm = 0.1,
+                                              .learning_rate = 1e-3,
+                                              .tokens = 2048,
+                                              .tokens_per_second = 91000.5,
+                                              .times = {.data_s = 0.001,
+                                                        .forward_s = 0.25,
+                                                        .backward_s = 0.5,
+                                                        .exchange_s = 0.125,
+                                                        .optimizer_s = 1e-6,
+                                                        .hidden_s = 0.0625}};
+}
+
 /* Messages of a trainer. */
 static void fill_from_trainer(struct link_message *m)
 {
@@ -73,21 +92,7 @@ static void fill_from_trainer(struct link_message *m)
         m->ready.part = (struct fleet_part){{6, 4, true}, 5, 1, 3};
         break;
     case LINK_PROGRESS:
-        m->progress.count = 2;
-        m->progress.steps[0] = (struct link_step){.step = 5, .loss = NAN, .tokens = 2048};
-        m->progress.steps[1] = (struct link_step){.step = 6,
-                                                  .loss = 2.25,
-                                                  .has_update = true,
-                                                  .gradient_norm = 0.1,
-                                                  .learning_rate = 1e-3,
-                                                  .tokens = 2048,
-                                                  .tokens_per_second = 91000.5,
-                                                  .times = {.data_s = 0.001,
-                                                            .forward_s = 0.25,
-                                                            .backward_s = 0.5,
-                                                            .exchange_s = 0.125,
-                                                            .optimizer_s = 1e-6,
-                                                            .hidden_s = 0.0625}};
+        fill_progress(m);
         break;
     case LINK_PEER_LOST:
         m->peer_lost.rank = 3;

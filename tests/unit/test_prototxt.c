@@ -64,81 +64,81 @@ static void test_prototxt__every_message_of_2_0_is_written_back(void **state)
     strategy_release(&s);
 }
 
+static const struct {
+    const char *text, *error;
+} texts_with_errors[] = {
+    {"amp_configs { init_loss_scale: 1 }",
+     "f:1:15: Message type \"paddle.fleet.AMPConfig\" has no field named \"init_loss_scale\". "
+     "Did you mean \"init_loss_scaling\"?"},
+    {"lars: true lars_config { }",
+     "f:1:12: Message type \"paddle.fleet.DistributedStrategy\" has no field named "
+     "\"lars_config\". Did you mean \"lars_configs\"?"},
+    {"amp true", "f:1:5: Expected \":\", found \"true\"."},
+    {"amp: yes", "f:1:6: Invalid value for boolean field \"amp\". Value: \"yes\"."},
+    {"nccl_comm_num: 1.5", "f:1:16: Expected integer, got: 1.5"},
+    {"nccl_comm_num: -x", "f:1:16: Expected integer, got: x"},
+    {"nccl_comm_num:", "f:1:15: Expected integer, got: end of file"},
+    {"nccl_comm_num: 3000000000", "f:1:16: Integer out of range (3000000000)"},
+    {"nccl_comm_num: -2147483649", "f:1:16: Integer out of range (-2147483649)"},
+    {"nccl_comm_num: 99999999999999999999999",
+     "f:1:16: Integer out of range (99999999999999999999999)"},
+    {"amp_configs { decr_ratio: abc }", "f:1:27: Expected double, got: abc"},
+    {"amp_configs { init_loss_scaling: 0x10 }", "f:1:34: Expected double, got: 0x10"},
+    {"recompute_configs { checkpoints: conv2d }", "f:1:34: Expected string, got: conv2d"},
+    {"recompute_configs {\n  checkpoints: \"a\n\" }",
+     "f:2:16: String literals cannot cross line boundaries."},
+    {"mode: FOO", "f:1:7: Unknown enumeration value of \"FOO\" for field \"mode\"."},
+    {"amp: [true]", "f:1:6: Field \"amp\" is not repeated."},
+    {"amp_configs: [{}]", "f:1:14: Field \"amp_configs\" is not repeated."},
+    {"dgc_configs { sparsity: [0.9,] }", "f:1:30: Expected double, got: ]"},
+    {"amp_configs { init_loss_scaling: 1", "f:1:34: Expected \"}\", found end of file."},
+    {"amp_configs < init_loss_scaling: 1 }", "f:1:36: Expected identifier, got: }"},
+    {"sharding_configs { fuse_broadcast_MB: 16\n segment_broadcast_MB: 32 }",
+     "f:2:2: \"segment_broadcast_MB\" and \"fuse_broadcast_MB\" name the same setting and "
+     "differ."},
+    {"amp: true ; ; lars: true", "f:1:13: Expected identifier, got: ;"},
+    {"[a.b.c]: 1", "f:1:1: Expected identifier, got: ["},
+    {"2: true", "f:1:1: Expected identifier, got: 2"},
+    {"amp: true\n\t@", "f:2:2: Unexpected character \"@\"."},
+    {"recompute_configs { checkpoints: '\\ud800' }", "f:1:34: Invalid escape sequence in string."},
+    {"recompute_configs { checkpoints: '\\000' }", "f:1:34: A string cannot hold a NUL byte."},
+    /* Paddle takes a NUL byte; names are C strings here, so it would cut them. */
+    {"recompute_configs { checkpoints: \"a\\000b\" }", "f:1:34: A string cannot hold a NUL byte."},
+    {"recompute_configs { checkpoints: [\"a\", \"b\\x00\"] }",
+     "f:1:40: A string cannot hold a NUL byte."},
+    /* Inside a list: the places that Paddle 2.6.2 names. */
+    {"dgc_configs { sparsity: [0.9, x] }", "f:1:31: Expected double, got: x"},
+    {"dgc_configs { sparsity: [0.9 0.8] }", "f:1:30: Expected \",\", found \"0.8\"."},
+    {"dgc_configs { sparsity: [0.9,, 0.8] }", "f:1:30: Expected double, got: ,"},
+    {"dgc_configs { sparsity: [0.9, 0.8 }", "f:1:35: Expected \",\", found \"}\"."},
+    {"dgc_configs { sparsity: [", "f:1:26: Expected double, got: end of file"},
+    {"dgc_configs { sparsity: [\n0.9,\n x ] }", "f:3:2: Expected double, got: x"},
+    {"dgc_configs { sparsity: [ { } ] }", "f:1:27: Expected double, got: {"},
+    {"dgc_configs { sparsity: [0x1] }", "f:1:26: Expected double, got: 0x1"},
+    {"recompute_configs { checkpoints: [\"a\", b] }", "f:1:40: Expected string, got: b"},
+    {"recompute_configs { checkpoint_shape: [1, 99999999999] }",
+     "f:1:43: Integer out of range (99999999999)"},
+    {"recompute_configs { checkpoint_shape: [1, 2.5] }", "f:1:43: Expected integer, got: 2.5"},
+    {"hybrid_configs { order: 'dp' }",
+     "f:1:18: Message type \"paddle.fleet.HybridConfig\" has no field named \"order\"."},
+};
+
 static void test_prototxt__errors_stand_at_the_token_with_the_documented_text(void **state)
 {
-    static const struct {
-        const char *text, *error;
-    } rows[] = {
-        {"amp_configs { init_loss_scale: 1 }",
-         "f:1:15: Message type \"paddle.fleet.AMPConfig\" has no field named \"init_loss_scale\". "
-         "Did you mean \"init_loss_scaling\"?"},
-        {"lars: true lars_config { }",
-         "f:1:12: Message type \"paddle.fleet.DistributedStrategy\" has no field named "
-         "\"lars_config\". Did you mean \"lars_configs\"?"},
-        {"amp true", "f:1:5: Expected \":\", found \"true\"."},
-        {"amp: yes", "f:1:6: Invalid value for boolean field \"amp\". Value: \"yes\"."},
-        {"nccl_comm_num: 1.5", "f:1:16: Expected integer, got: 1.5"},
-        {"nccl_comm_num: -x", "f:1:16: Expected integer, got: x"},
-        {"nccl_comm_num:", "f:1:15: Expected integer, got: end of file"},
-        {"nccl_comm_num: 3000000000", "f:1:16: Integer out of range (3000000000)"},
-        {"nccl_comm_num: -2147483649", "f:1:16: Integer out of range (-2147483649)"},
-        {"nccl_comm_num: 99999999999999999999999",
-         "f:1:16: Integer out of range (99999999999999999999999)"},
-        {"amp_configs { decr_ratio: abc }", "f:1:27: Expected double, got: abc"},
-        {"amp_configs { init_loss_scaling: 0x10 }", "f:1:34: Expected double, got: 0x10"},
-        {"recompute_configs { checkpoints: conv2d }", "f:1:34: Expected string, got: conv2d"},
-        {"recompute_configs {\n  checkpoints: \"a\n\" }",
-         "f:2:16: String literals cannot cross line boundaries."},
-        {"mode: FOO", "f:1:7: Unknown enumeration value of \"FOO\" for field \"mode\"."},
-        {"amp: [true]", "f:1:6: Field \"amp\" is not repeated."},
-        {"amp_configs: [{}]", "f:1:14: Field \"amp_configs\" is not repeated."},
-        {"dgc_configs { sparsity: [0.9,] }", "f:1:30: Expected double, got: ]"},
-        {"amp_configs { init_loss_scaling: 1", "f:1:34: Expected \"}\", found end of file."},
-        {"amp_configs < init_loss_scaling: 1 }", "f:1:36: Expected identifier, got: }"},
-        {"sharding_configs { fuse_broadcast_MB: 16\n segment_broadcast_MB: 32 }",
-         "f:2:2: \"segment_broadcast_MB\" and \"fuse_broadcast_MB\" name the same setting and "
-         "differ."},
-        {"amp: true ; ; lars: true", "f:1:13: Expected identifier, got: ;"},
-        {"[a.b.c]: 1", "f:1:1: Expected identifier, got: ["},
-        {"2: true", "f:1:1: Expected identifier, got: 2"},
-        {"amp: true\n\t@", "f:2:2: Unexpected character \"@\"."},
-        {"recompute_configs { checkpoints: '\\ud800' }",
-         "f:1:34: Invalid escape sequence in string."},
-        {"recompute_configs { checkpoints: '\\000' }", "f:1:34: A string cannot hold a NUL byte."},
-        /* Paddle takes a NUL byte; names are C strings here, so it would cut them. */
-        {"recompute_configs { checkpoints: \"a\\000b\" }",
-         "f:1:34: A string cannot hold a NUL byte."},
-        {"recompute_configs { checkpoints: [\"a\", \"b\\x00\"] }",
-         "f:1:40: A string cannot hold a NUL byte."},
-        /* Inside a list: the places that Paddle 2.6.2 names. */
-        {"dgc_configs { sparsity: [0.9, x] }", "f:1:31: Expected double, got: x"},
-        {"dgc_configs { sparsity: [0.9 0.8] }", "f:1:30: Expected \",\", found \"0.8\"."},
-        {"dgc_configs { sparsity: [0.9,, 0.8] }", "f:1:30: Expected double, got: ,"},
-        {"dgc_configs { sparsity: [0.9, 0.8 }", "f:1:35: Expected \",\", found \"}\"."},
-        {"dgc_configs { sparsity: [", "f:1:26: Expected double, got: end of file"},
-        {"dgc_configs { sparsity: [\n0.9,\n x ] }", "f:3:2: Expected double, got: x"},
-        {"dgc_configs { sparsity: [ { } ] }", "f:1:27: Expected double, got: {"},
-        {"dgc_configs { sparsity: [0x1] }", "f:1:26: Expected double, got: 0x1"},
-        {"recompute_configs { checkpoints: [\"a\", b] }", "f:1:40: Expected string, got: b"},
-        {"recompute_configs { checkpoint_shape: [1, 99999999999] }",
-         "f:1:43: Integer out of range (99999999999)"},
-        {"recompute_configs { checkpoint_shape: [1, 2.5] }", "f:1:43: Expected integer, got: 2.5"},
-        {"hybrid_configs { order: 'dp' }",
-         "f:1:18: Message type \"paddle.fleet.HybridConfig\" has no field named \"order\"."},
-    };
-
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+    for (size_t i = 0; i < FLEET_COUNT(texts_with_errors); i++) {
         struct strategy s, before;
         struct fleet_error err;
 
         strategy_init(&s);
         s.amp = true; /* (not atomic would show) */
         strategy_copy(&before, &s);
-        assert_int_equal(prototxt_merge(&s, "f", rows[i].text, strlen(rows[i].text), &err),
+        assert_int_equal(prototxt_merge(&s, "f", texts_with_errors[i].text,
+                                        strlen(texts_with_errors[i].text), &err),
                          -EINVAL);
-        if (strcmp(err.text, rows[i].error) != 0)
-            fail_msg("%s\n  expected: %s\n  actual:   %s", rows[i].text, rows[i].error, err.text);
+        if (strcmp(err.text, texts_with_errors[i].error) != 0)
+            fail_msg("%s\n  expected: %s\n  actual:   %s", texts_with_errors[i].text,
+                     texts_with_errors[i].error, err.text);
         assert_true(strategy_equal(&before, &s));
         strategy_release(&s);
         strategy_release(&before);

@@ -51,64 +51,65 @@ static void test_select__paddle_gives_every_recorded_chain(void **state)
 }
 
 /* What is listed of the pairs that have no row in the recording, with the graph executor. */
+static const struct {
+    const char *asked, *applied;
+    bool graph;
+} documented_pairs[] = {
+    {"amp+localsgd", "localsgd>amp", false},
+    {"amp+adaptive_localsgd", "adaptive_localsgd>amp", false},
+    {"amp+dgc", "amp", true},
+    {"amp+fp16_allreduce", "amp", true},
+    {"amp+gradient_merge", "gradient_merge>amp", true},
+    {"amp+lamb", "amp>lamb", true},
+    {"amp+pipeline", "amp", true},
+    {"amp+recompute", "amp>recompute", true},
+    {"amp+sharding", "sharding>amp", false},
+    {"adaptive_localsgd+sharding", "adaptive_localsgd", false},
+    {"dgc+recompute", "recompute>dgc", true},
+    {"dgc+lars", "dgc", true},
+    {"fp16_allreduce+localsgd", "fp16_allreduce>localsgd", false},
+    {"fp16_allreduce+lars", "fp16_allreduce>lars", true},
+    {"fp16_allreduce+sharding", "fp16_allreduce", true},
+    {"gradient_merge+recompute", "gradient_merge>recompute", true},
+    {"gradient_merge+sharding", "gradient_merge", true},
+    {"lars+pipeline", "lars", true},
+    {"lamb+recompute", "recompute>lamb", true},
+    {"lamb+sharding", "sharding>lamb", false},
+    {"localsgd+pipeline", "localsgd", false},
+    {"pipeline+sharding", "pipeline", false},
+    {"recompute+sharding", "sharding>recompute", false},
+    {"localsgd+adaptive_localsgd", "adaptive_localsgd", false},
+    {"amp+recompute+lars", "amp>recompute>lars", true},
+    {"amp+recompute+dgc+lars", "amp>recompute>lars", true},
+    {"amp+recompute+dgc", "amp>recompute", true},
+    {"gradient_merge+amp+recompute+lamb", "gradient_merge>amp>recompute>lamb", true},
+    {"sharding+amp+recompute+lars", "sharding>amp>recompute>lars", false},
+    {"sharding+gradient_merge+amp+recompute", "sharding>amp>recompute", false},
+    {"sharding+pipeline+amp+recompute", "sharding>amp>recompute", false},
+    {"localsgd+amp+recompute", "amp>recompute", true},
+    {"localsgd+amp+lars", "amp>lars", true},
+    {"fp16_allreduce+localsgd+amp", "fp16_allreduce>localsgd", false},
+    {"fp16_allreduce+gradient_merge+amp+recompute+lars", "gradient_merge>amp>recompute>lars", true},
+};
+
 static void test_select__paddle_gives_the_documented_pairs(void **state)
 {
-    static const struct {
-        const char *asked, *applied;
-        bool graph;
-    } rows[] = {
-        {"amp+localsgd", "localsgd>amp", false},
-        {"amp+adaptive_localsgd", "adaptive_localsgd>amp", false},
-        {"amp+dgc", "amp", true},
-        {"amp+fp16_allreduce", "amp", true},
-        {"amp+gradient_merge", "gradient_merge>amp", true},
-        {"amp+lamb", "amp>lamb", true},
-        {"amp+pipeline", "amp", true},
-        {"amp+recompute", "amp>recompute", true},
-        {"amp+sharding", "sharding>amp", false},
-        {"adaptive_localsgd+sharding", "adaptive_localsgd", false},
-        {"dgc+recompute", "recompute>dgc", true},
-        {"dgc+lars", "dgc", true},
-        {"fp16_allreduce+localsgd", "fp16_allreduce>localsgd", false},
-        {"fp16_allreduce+lars", "fp16_allreduce>lars", true},
-        {"fp16_allreduce+sharding", "fp16_allreduce", true},
-        {"gradient_merge+recompute", "gradient_merge>recompute", true},
-        {"gradient_merge+sharding", "gradient_merge", true},
-        {"lars+pipeline", "lars", true},
-        {"lamb+recompute", "recompute>lamb", true},
-        {"lamb+sharding", "sharding>lamb", false},
-        {"localsgd+pipeline", "localsgd", false},
-        {"pipeline+sharding", "pipeline", false},
-        {"recompute+sharding", "sharding>recompute", false},
-        {"localsgd+adaptive_localsgd", "adaptive_localsgd", false},
-        {"amp+recompute+lars", "amp>recompute>lars", true},
-        {"amp+recompute+dgc+lars", "amp>recompute>lars", true},
-        {"amp+recompute+dgc", "amp>recompute", true},
-        {"gradient_merge+amp+recompute+lamb", "gradient_merge>amp>recompute>lamb", true},
-        {"sharding+amp+recompute+lars", "sharding>amp>recompute>lars", false},
-        {"sharding+gradient_merge+amp+recompute", "sharding>amp>recompute", false},
-        {"sharding+pipeline+amp+recompute", "sharding>amp>recompute", false},
-        {"localsgd+amp+recompute", "amp>recompute", true},
-        {"localsgd+amp+lars", "amp>lars", true},
-        {"fp16_allreduce+localsgd+amp", "fp16_allreduce>localsgd", false},
-        {"fp16_allreduce+gradient_merge+amp+recompute+lars", "gradient_merge>amp>recompute>lars",
-         true},
-    };
-
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+    for (size_t i = 0; i < FLEET_COUNT(documented_pairs); i++) {
         struct select_options options = {.policy = STRATEGY_PADDLE, .world_size = WORLD};
         struct fleet_errors errors = {0};
         struct select_result r;
         struct strategy s;
         char *got;
 
-        make_units(&s, bits_of(rows[i].asked));
+        make_units(&s, bits_of(documented_pairs[i].asked));
         got = outcome(&s, STRATEGY_PADDLE, WORLD, NULL, false);
         assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
-        if (strcmp(got, rows[i].applied) != 0 || r.graph_executor != rows[i].graph)
-            fail_msg("%s\n  expected: %s, graph %d\n  actual:   %s, graph %d", rows[i].asked,
-                     rows[i].applied, rows[i].graph, got, r.graph_executor);
+        if (strcmp(got, documented_pairs[i].applied) != 0 ||
+            r.graph_executor != documented_pairs[i].graph)
+            fail_msg("%s\n  expected: %s, graph %d\n  actual:   %s, graph %d",
+                     documented_pairs[i].asked, documented_pairs[i].applied,
+                     documented_pairs[i].graph, got, r.graph_executor);
         free(got);
         select_result_release(&r);
         strategy_release(&s);
