@@ -23,11 +23,7 @@ struct cublaslt_library {
     size_t version;   /* major · 10000 + minor · 100 + patch */
 };
 
-/*
- * -ENOENT: the variable is "none", or it is not set and the loader finds no library; the error has
- * its reason. -EINVAL: the file that the variable names cannot be opened. -EPROTO: the library
- * lacks a function, or is older than CUBLASLT_LEAST.
- */
+/* Errors of library_open(); it refuses a library that is older than CUBLASLT_LEAST. */
 int cublaslt_library_open(const struct cublaslt_library **out, struct fleet_error *err);
 
 #endif

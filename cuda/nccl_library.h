@@ -11,9 +11,8 @@
 
 struct fleet_error;
 
-#define NCCL_LIBRARY_ENV  "FLEET_NCCL_LIBRARY"
-#define NCCL_LIBRARY_NAME "libnccl.so.2"
-#define NCCL_LEAST        21800 /* ncclCommSplit */
+#define NCCL_LIBRARY_ENV "FLEET_NCCL_LIBRARY"
+#define NCCL_LEAST       21800 /* ncclCommSplit */
 
 struct nccl_library {
 #define NCCL_MEMBER(result, name, parameters) result(*name) parameters;
@@ -21,8 +20,7 @@ struct nccl_library {
 #undef NCCL_MEMBER
 };
 
-/* -ENOENT: it cannot be opened, with the loader's reason. -EPROTO: it lacks a function, or is older
- * than NCCL_LEAST. */
+/* Errors of library_open(); it refuses a library that is older than NCCL_LEAST. */
 int nccl_library_open(const struct nccl_library **out, struct fleet_error *err);
 
 #endif

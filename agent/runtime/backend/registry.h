@@ -25,8 +25,8 @@ struct backend_kind {
     int (*create_memory)(int threads, struct backend **out, struct fleet_error *err);
 
     /* Find the library of collectives over device memory (comm/device.h); *out is static. -ENOENT,
-     * -EPROTO: the library cannot be used; the error has the reason. This pointer is NULL if
-     * collectives of the back end always use host memory. */
+     * -EINVAL, -EPROTO: the library cannot be used; the error has the reason. This pointer is NULL
+     * if collectives of the back end always use host memory. */
     int (*collectives)(const struct comm_device_library **out, struct fleet_error *err);
 };
 
