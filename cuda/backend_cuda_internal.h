@@ -47,7 +47,8 @@ int cuda_prepare(struct backend *backend, const struct program *program,
                  const struct program_op *op, struct fleet_error *err);
 kernel_fn cuda_kernel(struct backend *backend, enum op_kind kind);
 
-/* What differs from run to run, once for all kernels of the run. A graph's comes before the graph. */
+/* Write what differs from run to run, once for all kernels of the run; for a graph before its
+ * launch. */
 cudaError_t cuda_bring_scalars(struct handle *h, const struct run_scalars *s);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Faults of jobs on a GPU (cuda_fixture.h): a killed trainer, a lost device, a failing NCCL, and why
- * there is no GPU. No step is lost, and the weights are those of a job that was left alone.
+ * Faults of jobs on a GPU (cuda_fixture.h): a killed trainer, a lost device, a failing NCCL, and
+ * why there is no GPU. No step is lost, and the weights are those of a job that was left alone.
  */
 #include "tests/integration/cuda_fixture.h"
 #include "tests/support/job_killer.h"

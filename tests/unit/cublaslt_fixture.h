@@ -3,8 +3,8 @@
 #define TESTS_UNIT_CUBLASLT_FIXTURE_H
 
 /*
- * Operators that are matrix products, as cases of all types and forms, on the CUDA back end over the
- * fakes and on the CPU.
+ * Operators that are matrix products, as cases of all types and forms, on the CUDA back end over
+ * the fakes and on the CPU.
  */
 
 #include <math.h>

@@ -6,7 +6,7 @@
  * A rank of a job in a thread of a test: a program, its state on the CPU back end, and an executor
  * that is bound to the rank's communicators.
  *
- *   program ─▶ executor_rank_open ─▶ communication ─▶ executor_rank_bind ─▶ … ─▶ executor_rank_close
+ *   program ▶ executor_rank_open ▶ communication ▶ executor_rank_bind ▶ … ▶ executor_rank_close
  *
  * The functions return 0 or an error of what they call.
  */

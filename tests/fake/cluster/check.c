@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What must hold on the API server, after every change. The numbers are those of tests/sim/test_cluster.c. */
+/* What must hold on the API server, after every change. The numbers are those of
+ * tests/sim/test_cluster.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What must hold for the generations of a job, when a hub makes one and while its members train. The
- * numbers are those of tests/sim/test_cluster.c.
+ * What must hold for the generations of a job, when a hub makes one and while its members train.
+ * The numbers are those of tests/sim/test_cluster.c.
  */
 #include <inttypes.h>
 #include <math.h>
