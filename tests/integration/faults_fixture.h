@@ -3,7 +3,7 @@
 #define TESTS_INTEGRATION_FAULTS_FIXTURE_H
 
 /*
- * A job of which any part can be wrong, and what a refusal of it must say.
+ * A job whose parts a test can make wrong, and what its refusal must say.
  */
 
 #include <setjmp.h>

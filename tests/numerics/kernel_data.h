@@ -38,8 +38,8 @@ static inline uint16_t *narrowed(float *values, int64_t count, enum program_type
     return out;
 }
 
-/* CHECK_FINITE sees each kind of value that is not finite in `element`, which is a part of what it
- * reads, and nothing without them. */
+/* CHECK_FINITE finds each kind of value that is not finite in `element` of its operand, and nothing
+ * without them. */
 static inline void kernel_finds_values(struct backend *backend, struct kernel_call *call,
                                        float *element)
 {

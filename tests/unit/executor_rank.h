@@ -8,7 +8,7 @@
  *
  *   program ▶ executor_rank_open ▶ communication ▶ executor_rank_bind ▶ … ▶ executor_rank_close
  *
- * The functions return 0 or an error of what they call.
+ * The functions return 0, or the error of the call that failed.
  */
 
 #include <stdatomic.h>
