@@ -66,17 +66,33 @@ static int load_micro_batch(const struct evaluation_range *range, int64_t number
     return rc < 0 ? fleet_error_wrap(err, "evaluation") : 0;
 }
 
+static struct executor_bases bases_of(const struct evaluation_range *range)
+{
+    struct executor_bases bases = range->state->bases;
+
+    bases.segment[MEMORY_GRADIENTS] = range->gradients;
+    if (range->parameters)
+        bases.segment[MEMORY_PARAMETERS] = range->parameters;
+    return bases;
+}
+
+int evaluation_take_part(const struct evaluation_range *range, const atomic_bool *stop,
+                         struct fleet_error *err)
+{
+    struct executor_bases bases = bases_of(range);
+    struct run_scalars scalars = {.seed = range->seed, .evaluation = true, .absent = true};
+
+    return executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, stop, err);
+}
+
 int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,
                    float *out_loss, struct fleet_error *err)
 {
-    struct executor_bases bases = range->state->bases;
+    struct executor_bases bases = bases_of(range);
     struct run_scalars scalars = {.seed = range->seed, .evaluation = true};
 
     if (load_micro_batch(range, number, err) < 0)
         return err->code;
-    bases.segment[MEMORY_GRADIENTS] = range->gradients;
-    if (range->parameters)
-        bases.segment[MEMORY_PARAMETERS] = range->parameters;
     if ((range->shape ? schedule_forward(range->shape, range->stage, range->executor, &bases,
                                          &scalars, stop, err)
                       : executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,

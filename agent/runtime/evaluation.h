@@ -47,6 +47,10 @@ int64_t evaluation_micro_batches(int64_t samples, int64_t micro_batch_size);
 int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,
                    float *out_loss, struct fleet_error *err);
 
+/* Communicate with ranks that run a micro-batch, without one. Errors of executor_run(). */
+int evaluation_take_part(const struct evaluation_range *range, const atomic_bool *stop,
+                         struct fleet_error *err);
+
 /* The mean over samples from the losses of all micro-batches. */
 double evaluation_mean(const float *losses, int64_t samples, int64_t micro_batch_size);
 

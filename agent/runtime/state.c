@@ -342,21 +342,23 @@ void state_initialize(struct state *state, const struct state_seeds *seeds, int 
     free(work.first_chunks);
 }
 
-int state_parts(const struct state *state, bool is_divided, struct state_part out[STATE_PARTS_MAX])
+int state_parts(const struct state *state, enum state_division division,
+                struct state_part out[STATE_PARTS_MAX])
 {
     static const struct {
         const char *name;
         enum memory_segment segment;
-    } parts[STATE_PARTS_MAX] = {{"parameters", MEMORY_PARAMETERS},
-                                {"state0", MEMORY_STATE0},
-                                {"state1", MEMORY_STATE1},
-                                {"buffers", MEMORY_BUFFERS}};
+        enum state_division divided_by; /* the least one that divides it; WHOLE: none does */
+    } parts[STATE_PARTS_MAX] = {{"parameters", MEMORY_PARAMETERS, STATE_PARAMETERS_DIVIDED},
+                                {"state0", MEMORY_STATE0, STATE_OPTIMIZER_DIVIDED},
+                                {"state1", MEMORY_STATE1, STATE_OPTIMIZER_DIVIDED},
+                                {"buffers", MEMORY_BUFFERS, STATE_WHOLE}};
     int count = 0;
 
     for (int i = 0; i < STATE_PARTS_MAX; i++) {
         size_t bytes = state->memory->bytes[parts[i].segment];
-        bool is_state = parts[i].segment == MEMORY_STATE0 || parts[i].segment == MEMORY_STATE1;
-        if (bytes > 0 && !(is_state && is_divided))
+        bool is_divided = parts[i].divided_by != STATE_WHOLE && division >= parts[i].divided_by;
+        if (bytes > 0 && !is_divided)
             out[count++] = (struct state_part){.name = parts[i].name,
                                                .data = state->bases.segment[parts[i].segment],
                                                .count = (int64_t)(bytes / sizeof(float))};

@@ -21,6 +21,13 @@ struct fleet_error;
  * device, for backend_map(). */
 #define STATE_PARTS_MAX 4
 
+/* What ranks hold different ranges of. */
+enum state_division {
+    STATE_WHOLE,
+    STATE_OPTIMIZER_DIVIDED,
+    STATE_PARAMETERS_DIVIDED, /* and the optimizer states */
+};
+
 struct state_part {
     const char *name; /* "parameters", "state0", "state1", "buffers" */
     float *data;
@@ -82,9 +89,9 @@ struct state_seeds {
  */
 void state_initialize(struct state *state, const struct state_seeds *seeds, int threads);
 
-/* The parts of the committed state; returns how many. If `is_divided`, ranks hold different parts
- * of the optimizer states, and these are left out. Borrowed. */
-int state_parts(const struct state *state, bool is_divided, struct state_part out[STATE_PARTS_MAX]);
+/* The parts of the committed state that are not divided; returns how many. Borrowed. */
+int state_parts(const struct state *state, enum state_division division,
+                struct state_part out[STATE_PARTS_MAX]);
 
 /* Device address of a variable. It must not be a gradient. */
 void *state_address(const struct state *state, int var);

@@ -16,13 +16,14 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/ownership.h"
 
 struct hole {
     size_t offset, bytes;
 };
 
-/* Where one activation, or one bucket of gradients, is while the walk goes on. */
+/* Where an activation, a bucket of gradients, or a gathered range is while the walk goes on. */
 struct tenant {
     int first, last;      /* operators between which it lives; -1: none touches it */
     size_t offset, bytes; /* bytes: of its place, rounded up */
@@ -113,11 +114,12 @@ static void give_back(struct arena *arena, size_t offset, size_t bytes)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* The tenants of a program: its variables, then its operators, each for its bucket. */
+/* The tenants of a program: its variables, then its operators, each for its bucket or range. */
 struct tenants {
     struct tenant *items;
     int *homes; /* [var_count] the tenant in whose place a variable lies: itself, or a bucket */
     int vars;
+    const int *gathers; /* of the plan */
 };
 
 static bool has_bucket(const struct program_op *op)
@@ -139,6 +141,14 @@ static void make_bucket(const struct program *program, struct tenants *t, int at
     }
 }
 
+/* NULL: the input is no gathered parameter. */
+static struct tenant *gathered(const struct tenants *t, int op, int input)
+{
+    int gather = t->gathers ? t->gathers[op * OP_INPUTS_MAX + input] : PROGRAM_NONE;
+
+    return gather == PROGRAM_NONE ? NULL : &t->items[t->vars + gather];
+}
+
 static void touch_tenant(struct tenant *tenant, int at)
 {
     if (tenant->first < 0)
@@ -155,12 +165,22 @@ static void touch(const struct program *program, struct tenants *t, int var, int
         touch_tenant(&t->items[t->homes[var]], at);
 }
 
-static struct tenants find_lives(const struct program *program)
+static void touch_gathered(const struct tenants *t, const struct program_op *op, int at)
+{
+    for (int j = 0; j < op->input_count; j++) {
+        struct tenant *range = gathered(t, at, j);
+        if (range)
+            touch_tenant(range, at);
+    }
+}
+
+static struct tenants find_lives(const struct program *program, const int *gathers)
 {
     size_t count = (size_t)program->var_count + (size_t)program->op_count + 1;
     struct tenants t = {.items = calloc(count, sizeof(*t.items)),
                         .homes = calloc(count, sizeof(*t.homes)),
-                        .vars = program->var_count};
+                        .vars = program->var_count,
+                        .gathers = gathers};
 
     fleet_assert(t.items && t.homes);
     for (size_t i = 0; i < count; i++)
@@ -180,6 +200,11 @@ static struct tenants find_lives(const struct program *program)
             touch(program, &t, op->outputs[j], i);
         if (has_bucket(op))
             touch_tenant(&t.items[t.vars + i], i);
+        if (gathers_is(op)) {
+            t.items[t.vars + i].bytes = aligned((size_t)op->attributes.flat_count * sizeof(float));
+            touch_tenant(&t.items[t.vars + i], i);
+        }
+        touch_gathered(&t, op, i);
     }
     return t;
 }
@@ -224,6 +249,14 @@ static void leave(struct arena *arena, struct tenant *tenant, int at)
     }
 }
 
+static void enter(struct arena *arena, struct tenant *tenant, int at)
+{
+    if (tenant && tenant->first == at && !tenant->is_placed) {
+        tenant->offset = take(arena, tenant->bytes);
+        tenant->is_placed = true;
+    }
+}
+
 static size_t place_activations(const struct program *program, struct tenants *t)
 {
     struct arena arena = {0};
@@ -232,15 +265,14 @@ static size_t place_activations(const struct program *program, struct tenants *t
         const struct program_op *op = &program->ops[i];
 
         (void)move_in(op, i, t);
-        for (int j = 0; j < op->output_count; j++) {
-            struct tenant *out = tenant_of(t, op->outputs[j]);
-            if (out && out->first == i && !out->is_placed) {
-                out->offset = take(&arena, out->bytes);
-                out->is_placed = true;
-            }
-        }
+        for (int j = 0; j < op->output_count; j++)
+            enter(&arena, tenant_of(t, op->outputs[j]), i);
+        if (gathers_is(op))
+            enter(&arena, &t->items[t->vars + i], i);
         for (int j = 0; j < op->input_count; j++)
             leave(&arena, tenant_of(t, op->inputs[j]), i);
+        for (int j = 0; j < op->input_count; j++)
+            leave(&arena, gathered(t, i, j), i);
         for (int j = 0; j < op->output_count; j++)
             leave(&arena, tenant_of(t, op->outputs[j]), i);
         leave(&arena, &t->items[t->vars + i], i);
@@ -313,14 +345,16 @@ static int64_t count_of(const struct program *program, enum ownership_space spac
     return program->flat_count;
 }
 
-/* Buckets of gradients are in the arena, what becomes of them is in the space of sums. */
+/* Buckets of gradients are in the arena, what becomes of them is in the space of sums. Gathered
+ * ranges are there, too. */
 static void lay_out_buckets(const struct program *program, const struct tenants *t,
                             struct memory_plan *plan)
 {
     for (int i = 0; i < program->op_count; i++)
-        plan->ranges[i] =
-            (struct memory_place){has_bucket(&program->ops[i]) ? MEMORY_ARENA : MEMORY_NOWHERE,
-                                  t->items[t->vars + i].offset};
+        plan->ranges[i] = (struct memory_place){
+            has_bucket(&program->ops[i]) || gathers_is(&program->ops[i]) ? MEMORY_ARENA
+                                                                         : MEMORY_NOWHERE,
+            t->items[t->vars + i].offset};
     for (int v = 0; v < program->var_count; v++) {
         int at = t->homes[v] - t->vars;
         plan->sums[v] = plan->places[v];
@@ -392,12 +426,15 @@ int memory_plan_build(const struct program *program, const struct ownership *map
         ownership_build_whole(1, &whole);
     plan.places = calloc((size_t)program->var_count + 1, sizeof(*plan.places));
     fleet_assert(plan.places);
+    if (gathers_are_used(program))
+        plan.gathers = gathers_of_inputs(program);
     if (adders_are_used(program)) {
         plan.sums = calloc((size_t)program->var_count + 1, sizeof(*plan.sums));
         plan.ranges = calloc((size_t)program->op_count + 1, sizeof(*plan.ranges));
         fleet_assert(plan.sums && plan.ranges);
     }
-    tenants = find_lives(program);
+    fleet_assert(plan.sums || !plan.gathers); /* what divides parameters divides gradients, too */
+    tenants = find_lives(program, plan.gathers);
     plan.bytes[MEMORY_ARENA] = place_activations(program, &tenants);
     lay_out(program, map ? map : &whole, replica, &tenants, &plan);
     release_lives(&tenants);
@@ -420,10 +457,26 @@ struct memory_place memory_plan_place(const struct memory_plan *plan, enum progr
     return (plan->sums && section != PROGRAM_SECTION_MICRO_BATCH ? plan->sums : plan->places)[var];
 }
 
+struct memory_place memory_plan_input(const struct memory_plan *plan, const struct program *program,
+                                      const struct program_op *op, int input)
+{
+    int var = op->inputs[input], number = (int)(op - program->ops);
+    int gather = plan->gathers ? plan->gathers[number * OP_INPUTS_MAX + input] : PROGRAM_NONE;
+    struct memory_place place;
+
+    if (gather == PROGRAM_NONE)
+        return memory_plan_place(plan, op->section, var);
+    place = plan->ranges[gather];
+    place.offset += sizeof(float) * (size_t)(program->vars[var].flat_offset -
+                                             program->ops[gather].attributes.flat_first);
+    return place;
+}
+
 void memory_plan_release(struct memory_plan *plan)
 {
     free(plan->places);
     free(plan->sums);
     free(plan->ranges);
+    free(plan->gathers);
     *plan = (struct memory_plan){0};
 }

@@ -12,6 +12,9 @@
  * If the micro-batch section sums gradients (adders.h), a bucket of gradients lies in the arena
  * from its first write to its sum. Behind that section MEMORY_GRADIENTS has what the rank holds of
  * the sums.
+ *
+ * If that section gathers parameters (gathers.h), a gathered range lies in the arena from the
+ * gather to its last reader. MEMORY_PARAMETERS has what the rank holds of the parameters.
  */
 
 #include <stddef.h>
@@ -23,7 +26,7 @@ struct fleet_error;
 struct ownership;
 
 enum memory_segment {
-    MEMORY_PARAMETERS, /* fp32 */
+    MEMORY_PARAMETERS, /* fp32, what the rank holds of them */
     MEMORY_GRADIENTS,  /* one slot of the summation tree: fp32, what the rank holds of it */
     MEMORY_STATE0,     /* optimizer state 0: fp32, what the rank holds of it */
     MEMORY_STATE1,     /* optimizer state 1 */
@@ -49,9 +52,13 @@ struct memory_plan {
     /* If the micro-batch section sums gradients, else NULL: */
     struct memory_place *sums;   /* [var_count] of gradients, behind that section */
     struct memory_place *ranges; /* [op_count] of operators over a range of the arena */
+    int *gathers; /* gathers_of_inputs(), if that section gathers parameters, else NULL */
 };
 
-/* The place of a variable for the operators of a section; MEMORY_NOWHERE of PROGRAM_NONE. */
+/* The place of input number `input` of operator `op` of `program`, and of another variable for the
+ * operators of a section; MEMORY_NOWHERE of PROGRAM_NONE. */
+struct memory_place memory_plan_input(const struct memory_plan *plan, const struct program *program,
+                                      const struct program_op *op, int input);
 struct memory_place memory_plan_place(const struct memory_plan *plan, enum program_section section,
                                       int var);
 

@@ -15,6 +15,7 @@
 #include "libfleet/base/field.h"
 #include "libfleet/base/json.h"
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/plan_internal.h"
 #include "libfleet/plan/plan_stages.h"
@@ -183,6 +184,8 @@ void plan_ownership(const struct plan *plan, int replicas, int shards, struct ow
 
     if (adders_are_used(&plan->program))
         rule.divided |= OWNERSHIP_BIT(OWNERSHIP_GRADIENTS);
+    if (gathers_are_used(&plan->program))
+        rule.divided |= OWNERSHIP_BIT(OWNERSHIP_PARAMETERS);
     ownership_build(&plan->program, &rule, out);
 }
 

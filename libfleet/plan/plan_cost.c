@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/plan_cost_internal.h"
 #include "libfleet/plan/plan_stages.h"
 #include "libfleet/plan/program_traffic.h"
@@ -196,6 +197,13 @@ static size_t held_sums(const struct plan *plan, int shard)
     return sizeof(float) * (size_t)(held + (plan->slots - 1) * added);
 }
 
+/* The parameters that a rank of the shard holds, as owner and as buddy. */
+static size_t held_parameters(const struct plan *plan, int shard)
+{
+    return sizeof(float) * (size_t)ownership_elements(&plan->ownership, OWNERSHIP_PARAMETERS,
+                                                      plan->program.flat_count, shard);
+}
+
 void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes[PLAN_BYTES_COUNT],
                      bool by_formula[PLAN_BYTES_COUNT])
 {
@@ -208,6 +216,9 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
     if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
         adders_are_used(&plan->program))
         bytes[PLAN_BYTES_GRADIENTS] = held_sums(plan, shard);
+    if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
+        gathers_are_used(&plan->program))
+        bytes[PLAN_BYTES_PARAMETERS] = held_parameters(plan, shard);
     if (is_divided(plan))
         divide_bytes(plan, stage, shard, bytes, by_formula);
     if (is_by_formula(plan, UNIT_PIPELINE))

@@ -3,6 +3,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
@@ -157,6 +158,9 @@ static double sent(const struct plan *plan, const struct program_op *op, int rep
 
     if (a->phase == OP_PHASE_DENSE)
         return 0;
+    if (gathers_is(op))
+        return sizeof(float) * (double)gathers_sent(&plan->ownership, replica, a->flat_first,
+                                                    a->flat_first + a->flat_count);
     if (op->kind == OP_DGC_GATHER)
         return 4.0 * (double)dgc_words(&plan->program, dgc_ratio(dgc, INT64_MAX), PROGRAM_NONE) *
                (place->ranks - 1);
@@ -201,6 +205,8 @@ static double times_of(const struct plan *plan, const struct program_op *op)
 {
     const struct strategy *s = &plan->selection.final;
 
+    if (gathers_is(op)) /* ranks without a micro-batch take part, too */
+        return (double)((plan->leaves + plan_replicas(plan) - 1) / plan_replicas(plan));
     if (op->section == PROGRAM_SECTION_MICRO_BATCH)
         return (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
     if (op->section == PROGRAM_SECTION_AVERAGE)

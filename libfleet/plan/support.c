@@ -16,13 +16,19 @@ static bool is_unit(const struct support_question *q, const struct support_gap *
     return (q->selection->units & gap->unit) != 0;
 }
 
+static bool divides_parameters(const struct support_question *q)
+{
+    return q->selection->final.sharding_configs.stage > 2;
+}
+
 /* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
 static bool is_cut_and_divided(const struct support_question *q, const struct support_gap *gap)
 {
     const int *degree = q->topology->degree;
 
     return is_unit(q, gap) && degree[TOPOLOGY_PIPELINE] > 1 &&
-           (degree[TOPOLOGY_SHARDING] > 1 || degree[TOPOLOGY_MODEL] > 1);
+           ((degree[TOPOLOGY_SHARDING] > 1 && !divides_parameters(q)) ||
+            degree[TOPOLOGY_MODEL] > 1);
 }
 
 static bool has_shards(const struct support_question *q)
@@ -31,16 +37,21 @@ static bool has_shards(const struct support_question *q)
            q->topology->degree[TOPOLOGY_SHARDING] > 1;
 }
 
-static bool divides_more(const struct support_question *q, const struct support_gap *gap)
+/* Cells divide the model, and stage 3 its parameters over replicas as well. */
+static bool divides_parameters_of_cells(const struct support_question *q,
+                                        const struct support_gap *gap)
 {
+    const int *degree = q->topology->degree;
+
     (void)gap;
-    return has_shards(q) && q->selection->final.sharding_configs.stage > 2;
+    return has_shards(q) && divides_parameters(q) &&
+           (degree[TOPOLOGY_MODEL] > 1 || degree[TOPOLOGY_PIPELINE] > 1);
 }
 
 static bool divides_cells(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
-    return has_shards(q) && q->topology->degree[TOPOLOGY_MODEL] > 1;
+    return has_shards(q) && q->topology->degree[TOPOLOGY_MODEL] > 1 && !divides_parameters(q);
 }
 
 static bool cuts_at_anchors(const struct support_question *q, const struct support_gap *gap)
@@ -103,9 +114,10 @@ const struct support_gap support_gaps[] = {
      UNIT_BIT(UNIT_PIPELINE)},
     {"sharding_configs.stage",
      {NULL},
-     "above 2, with more than one rank in a sharding group",
-     "the built-in trainer divides optimizer state and gradients (stage 2), not parameters yet",
-     divides_more,
+     "above 2, together with tensor parallelism or a pipeline",
+     "ranks that share a model (mp_degree or pp_degree above 1) cannot gather its parameters yet: "
+     "use stage 2",
+     divides_parameters_of_cells,
      UNIT_BIT(UNIT_SHARDING)},
     {"sharding_configs.optimize_offload",
      {NULL},

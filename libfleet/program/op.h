@@ -75,7 +75,9 @@
  *                   what it owns of the range.
  *   ALL_GATHER      each rank receives the parts of all. With `owned` in the UPDATE section it
  *                   follows the updates that each rank makes for what it owns; the trainer runs it
- *                   (agent/runtime/step/share.h).
+ *                   (agent/runtime/step/share.h). With `owned` in the micro-batch section it brings
+ *                   a range of divided parameters into the arena, where the operators behind it
+ *                   read them (libfleet/plan/gathers.h); what ranks hold does not change.
  *   BROADCAST       each rank receives the x, or the range, of the rank at `root`.
  *   SEND, RECEIVE   the peer is the rank whose place is greater by `shift`.
  *   TREE_SUM        the deterministic sum: the partial sums of all ranks complete the tree of

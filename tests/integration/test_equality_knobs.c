@@ -154,6 +154,37 @@ static const struct job jobs[] = {
      "strategy: {sharding: true, sharding_configs: {stage: 2}, recompute: true, gradient_merge: "
      "true, gradient_merge_configs: {k_steps: 2}, " O1 "}",
      OVERFLOWS},
+    {"divided parameters", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3}}", SANITIZED},
+    {"divided parameters in small segments", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.01}}",
+     SANITIZED},
+    {"divided parameters, greedy, in the smallest segments, amp, overflowing", GPT, ADAMW, "",
+     "strategyOptions: {partition: greedy}, strategy: {sharding: true, sharding_configs: "
+     "{stage: 3, fuse_broadcast_MB: 0.0001}, " O1 "}",
+     OVERFLOWS},
+    {"divided parameters, zero gradients", GPT, ADAMW, "",
+     "strategyOptions: {overflowAction: zeroGrad}, strategy: {sharding: true, sharding_configs: "
+     "{stage: 3, fuse_broadcast_MB: 0.02}, " O1 "}",
+     NONE},
+    {"divided parameters of llama, lamb",
+     "model: {name: llama, layers: 2, heads: 4, width: 32, context: 16}",
+     "optimizer: {name: lamb, learningRate: 0.01}", "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.01}}", NONE},
+    {"divided parameters of resnet, lars", RESNET, "optimizer: {name: lars, learningRate: 0.5}", "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.5}}", NONE},
+    {"divided parameters of an mlp, clipped", "model: {name: mlp, sizes: [3072, 16, 10]}",
+     "optimizer: {name: momentum, learningRate: 0.05, clip: {globalNorm: 1}}", "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.001}}", NONE},
+    {"divided parameters without states, in one queue", GPT,
+     "optimizer: {name: sgd, learningRate: 0.1, clip: {globalNorm: 1}}", "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.01}, "
+     "calc_comm_same_stream: true}",
+     NONE},
+    {"divided parameters, recompute, gradient_merge, amp", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.01}, recompute: "
+     "true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}, " O1 "}",
+     OVERFLOWS},
     {"all at once", GPT, ADAMW, "",
      "strategy: {recompute: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}, " O1
      "}",

@@ -371,6 +371,28 @@ static void test_memory__is_what_was_planned_with_divided_gradients(void **state
                                &planned) < held);
 }
 
+/* Parameters divided, too: a rank holds its own and two segments of all. */
+static void test_memory__is_what_was_planned_with_divided_parameters(void **state)
+{
+    static const char gradients[] =
+        "  strategy: {sharding: true, sharding_configs: {stage: 2}, fuse_grad_size_in_MB: 1, "
+        "last_comm_group_size_MB: 0.5}\n"
+        "  strategyOptions: {partition: greedy}\n  runPolicy: {elastic: {replicas: 0}}\n";
+    static const char parameters[] =
+        "  strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.5}, "
+        "fuse_grad_size_in_MB: 1, last_comm_group_size_MB: 0.5}\n"
+        "  strategyOptions: {partition: greedy}\n  runPolicy: {elastic: {replicas: 0}}\n";
+    double planned, held;
+
+    (void)state;
+    held = expect_planned(JOB(.model = GPT, .workers = 4, .batch = 16, .strategy = gradients),
+                          &planned);
+    assert_true(expect_planned(JOB(.model = GPT, .workers = 4, .batch = 16, .strategy = parameters),
+                               &planned) < held);
+    (void)expect_planned(JOB(.model = LLAMA, .workers = 3, .batch = 12, .strategy = parameters),
+                         &planned);
+}
+
 /* A stage holds a copy of the activations for each micro-batch in flight. */
 static void test_memory__is_what_was_planned_with_stages(void **state)
 {
@@ -484,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_memory__is_what_was_planned_with_sharding),
         cmocka_unit_test(test_memory__is_what_was_planned_where_ranks_differ),
         cmocka_unit_test(test_memory__is_what_was_planned_with_divided_gradients),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_divided_parameters),
         cmocka_unit_test(test_memory__is_what_was_planned_with_stages),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),

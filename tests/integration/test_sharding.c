@@ -14,6 +14,12 @@
 #define HYBRID_GRADIENTS                                                          \
     "  strategy: {sharding: true, sharding_configs: {stage: 2, hybrid_dp: true, " \
     "sharding_group_size: 2}}\n"
+#define PARAMETERS                                                                  \
+    "  strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: " \
+    "0.01}}\n"
+#define HYBRID_PARAMETERS                                                         \
+    "  strategy: {sharding: true, sharding_configs: {stage: 3, hybrid_dp: true, " \
+    "sharding_group_size: 2}}\n"
 #define ALONE      "  runPolicy: {elastic: {replicas: 0}}\n"
 #define OFTEN      "    checkpoint: {path: %s, everySteps: 10}\n"
 #define LOST       " of the optimizer state of step "
@@ -29,12 +35,12 @@ static const char *checkpoints(const char *name)
     return line;
 }
 
-/* Kill each of them at once after step 20; false if the job was over before. */
+/* Kill each of them at once after step 20, if the job is not over by then. */
 static void kill_after_step(struct run *run, const int *members, int count)
 {
     wait_for_step(run, 20);
     for (int i = 0; i < count; i++)
-        strike(run, members[i], false, SIGKILL);
+        (void)strike_if_running(run, members[i], false, SIGKILL);
     wait_for_end(run);
 }
 
@@ -46,25 +52,62 @@ static struct story expect_same_weights(struct run *run, const char *steps)
     return story;
 }
 
+/* A job that loses some workers at once. */
+struct loss {
+    const char *name, *spec, *workers;
+    const int *members;
+    int count;
+    bool has_checkpoints;
+};
+
+/* Kill them after step 20. A reader may be late, so the job may be over by then: the next try has
+ * more steps. Release *run. */
+static struct story lose(const struct loss *loss, struct run *run)
+{
+    const char *const steps[] = {few_steps, many_steps, many_steps};
+    struct story story = {0};
+
+    for (size_t i = 0; i < FLEET_COUNT(steps) && story.restarts == 0; i++) {
+        char name[32];
+        if (i > 0)
+            release(run);
+        (void)snprintf(name, sizeof(name), "%s-%zu", loss->name, i);
+        start_small_job(run,
+                        write_job(name, loss->has_checkpoints ? checkpoints(name) : "", loss->spec),
+                        loss->workers, steps[i]);
+        kill_after_step(run, loss->members, loss->count);
+        story = expect_same_weights(run, steps[i]);
+    }
+    assert_true(story.restarts >= 1);
+    return story;
+}
+
+/* Their buddies, or another group, have all that they had. */
+static void expect_nothing_lost(const struct loss *loss)
+{
+    struct run run;
+    struct story story = lose(loss, &run);
+
+    assert_int_equal(story.lost_steps, 0);
+    release(&run);
+}
+
 /* No checkpoint is there to go back to: the buddy has the lost shard. */
 static void test_sharding__the_buddy_has_what_one_lost_worker_had(void **state)
 {
     static const struct {
         const char *spec;
         int member; /* the one with rank 0, too */
-    } rows[] = {{SHARDED, 0}, {SHARDED, 1}, {SHARDED, 2}, {GRADIENTS, 0}, {GRADIENTS, 1}};
+    } rows[] = {{SHARDED, 0},   {SHARDED, 1},    {SHARDED, 2},   {GRADIENTS, 0},
+                {GRADIENTS, 1}, {PARAMETERS, 0}, {PARAMETERS, 2}};
 
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_job("buddy", "", rows[i].spec), "3", few_steps);
-        kill_after_step(&run, &rows[i].member, 1);
-        story = expect_same_weights(&run, few_steps);
-        assert_true(story.restarts >= 1);
-        assert_int_equal(story.lost_steps, 0);
-        release(&run);
-    }
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++)
+        expect_nothing_lost(&(struct loss){.name = "buddy",
+                                           .spec = rows[i].spec,
+                                           .workers = "3",
+                                           .members = &rows[i].member,
+                                           .count = 1});
 }
 
 /* The buddy of the last rank is the first one; some ranks have two micro-batches, others one. */
@@ -73,23 +116,16 @@ static void test_sharding__so_it_has_on_six_and_eight_workers(void **state)
     static const struct {
         const char *workers, *spec;
         int member;
-    } rows[] = {{"6", SHARDED, 5},
-                {"8", SHARDED, 0},
-                {"8", SHARDED, 4},
-                {"6", GRADIENTS, 2},
-                {"8", GRADIENTS, 7}};
+    } rows[] = {{"6", SHARDED, 5},   {"8", SHARDED, 0},    {"8", SHARDED, 4},   {"6", GRADIENTS, 2},
+                {"8", GRADIENTS, 7}, {"6", PARAMETERS, 5}, {"8", PARAMETERS, 0}};
 
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_job("many", "", rows[i].spec), rows[i].workers, few_steps);
-        kill_after_step(&run, &rows[i].member, 1);
-        story = expect_same_weights(&run, few_steps);
-        assert_true(story.restarts >= 1);
-        assert_int_equal(story.lost_steps, 0);
-        release(&run);
-    }
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++)
+        expect_nothing_lost(&(struct loss){.name = "many",
+                                           .spec = rows[i].spec,
+                                           .workers = rows[i].workers,
+                                           .members = &rows[i].member,
+                                           .count = 1});
 }
 
 /* Two groups: the other one has it, and there are no buddies. */
@@ -100,18 +136,18 @@ static void test_sharding__the_other_group_has_what_one_lost_worker_had(void **s
         const char *spec;
         const int *members;
         int count;
-    } rows[] = {{HYBRID, one, 1}, {HYBRID, both_of_a_group, 2}, {HYBRID_GRADIENTS, one, 1}};
+    } rows[] = {{HYBRID, one, 1},
+                {HYBRID, both_of_a_group, 2},
+                {HYBRID_GRADIENTS, one, 1},
+                {HYBRID_PARAMETERS, both_of_a_group, 2}};
 
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_job("group", "", rows[i].spec), "4", few_steps);
-        kill_after_step(&run, rows[i].members, rows[i].count);
-        story = expect_same_weights(&run, few_steps);
-        assert_int_equal(story.lost_steps, 0);
-        release(&run);
-    }
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++)
+        expect_nothing_lost(&(struct loss){.name = "group",
+                                           .spec = rows[i].spec,
+                                           .workers = "4",
+                                           .members = rows[i].members,
+                                           .count = rows[i].count});
 }
 
 /* The hub names the shard, as it does in a cluster's status. */
@@ -126,13 +162,15 @@ static void expect_named(const struct run *run)
 static void expect_lost(const char *name, const char *spec, const char *workers, const int *members,
                         int count)
 {
+    struct loss loss = {.name = name,
+                        .spec = spec,
+                        .workers = workers,
+                        .members = members,
+                        .count = count,
+                        .has_checkpoints = true};
     struct run run;
-    struct story story;
 
-    start_small_job(&run, write_job(name, checkpoints(name), spec), workers, few_steps);
-    kill_after_step(&run, members, count);
-    story = expect_same_weights(&run, few_steps);
-    assert_true(story.restarts >= 1);
+    (void)lose(&loss, &run);
     expect_named(&run);
     release(&run);
 }
@@ -145,6 +183,7 @@ static void test_sharding__owner_and_buddy_lost_leave_the_checkpoint(void **stat
     expect_lost("neighbours", SHARDED, "3", neighbours, 2);
     expect_lost("with-the-last", SHARDED, "3", with_the_last, 2);
     expect_lost("of-gradients", GRADIENTS, "3", neighbours, 2);
+    expect_lost("of-parameters", PARAMETERS, "3", with_the_last, 2);
 }
 
 static void test_sharding__without_buddies_one_lost_worker_leaves_the_checkpoint(void **state)
@@ -154,27 +193,33 @@ static void test_sharding__without_buddies_one_lost_worker_leaves_the_checkpoint
     (void)state;
     expect_lost("alone", SHARDED ALONE, "3", one, 1);
     expect_lost("opposite", HYBRID, "4", opposite, 2); /* shard 1 of both groups */
+    expect_lost("alone-parameters", PARAMETERS ALONE, "3", one, 1);
 }
 
 /* Where there is no checkpoint, either, survivors begin again as if they had never trained. */
 static void test_sharding__without_any_copy_training_begins_again(void **state)
 {
+    static const char *const specs[] = {SHARDED ALONE, PARAMETERS ALONE};
     static const int one[] = {2};
-    struct run run;
 
     (void)state;
-    start_small_job(&run, write_job("again", "", SHARDED ALONE), "3", few_steps);
-    kill_after_step(&run, one, 1);
-    (void)expect_same_weights(&run, few_steps);
-    expect_named(&run);
-    release(&run);
+    for (size_t i = 0; i < FLEET_COUNT(specs); i++) {
+        struct loss loss = {
+            .name = "again", .spec = specs[i], .workers = "3", .members = one, .count = 1};
+        struct run run;
+        (void)lose(&loss, &run);
+        expect_named(&run);
+        release(&run);
+    }
 }
 
 /* Kills at moments that the seed chooses, also while state is being moved. */
 static void test_sharding__kills_at_random_moments_change_nothing(void **state)
 {
+    static const char *const specs[] = {SHARDED MANY_KILLS, GRADIENTS MANY_KILLS,
+                                        PARAMETERS MANY_KILLS};
     unsigned int seed = (unsigned int)time(NULL);
-    const char *spec = seed & 1 ? GRADIENTS MANY_KILLS : SHARDED MANY_KILLS;
+    const char *spec = specs[seed % FLEET_COUNT(specs)];
     struct run run;
 
     (void)state;
@@ -232,7 +277,12 @@ static void test_sharding__checkpoints_go_from_any_division_to_any(void **state)
                 {SHARDED, "2", HYBRID, "4"},
                 {HYBRID, "4", "  strategyOptions: {partition: greedy}\n" SHARDED, "3"},
                 {GRADIENTS, "3", "", "2"},
-                {SHARDED, "2", GRADIENTS, "4"}};
+                {SHARDED, "2", GRADIENTS, "4"},
+                {PARAMETERS, "3", "", "1"},
+                {"", "2", PARAMETERS, "4"},
+                {PARAMETERS, "4", HYBRID_PARAMETERS, "4"},
+                {GRADIENTS, "2", PARAMETERS, "3"},
+                {PARAMETERS, "1", PARAMETERS ALONE, "2"}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {

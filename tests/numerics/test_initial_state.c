@@ -31,7 +31,7 @@ static const int threads[] = {1, 2, 3, 8};
 static void spoil(const struct state *state)
 {
     struct state_part parts[STATE_PARTS_MAX];
-    int count = state_parts(state, false, parts);
+    int count = state_parts(state, STATE_WHOLE, parts);
 
     for (int i = 0; i < count; i++)
         memset(parts[i].data, 0xa5, (size_t)parts[i].count * sizeof(*parts[i].data));

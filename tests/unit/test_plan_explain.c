@@ -235,7 +235,10 @@ static void test_plan_explain__refuses_to_run_what_has_no_pass(void **state)
     struct plan_request request = {.world = 4};
 
     (void)state;
-    job_init(&job, JOB("momentum"), "{\"sharding\":true,\"sharding_configs\":{\"stage\":3}}", 4);
+    job_init(&job, JOB("momentum"),
+             "{\"hybrid_configs\":{\"sharding_degree\":2,\"mp_degree\":2},"
+             "\"sharding_configs\":{\"stage\":3}}",
+             4);
     request.training = &job.training;
     request.strategy = &job.strategy;
     assert_int_equal(plan_build(&request, &plan, &errors), -EINVAL);

@@ -60,8 +60,9 @@ static const struct {
      "{'pipeline': true, 'sharding': true, 'sharding_configs': {'sharding_degree': 2, 'pp_degree': "
      "2}}",
      "adamw", "sharding_configs.pp_degree", GPT, 4},
-    {"sharding_configs.stage", "{'sharding': true, 'sharding_configs': {'stage': 3}}", "adamw",
-     "sharding_configs.stage", GPT, 2},
+    {"sharding_configs.stage",
+     "{'hybrid_configs': {'sharding_degree': 2, 'mp_degree': 2}, 'sharding_configs': {'stage': 3}}",
+     "adamw", "sharding_configs.stage", GPT, 4},
     {"sharding_configs.optimize_offload",
      "{'sharding': true, 'sharding_configs': {'optimize_offload': true}}", "adamw",
      "sharding_configs.optimize_offload", GPT, 2},

@@ -97,8 +97,7 @@ static int64_t shard_first(int64_t count, int shard, int shards)
 static bool writes(const struct checkpoint_state *state, const struct checkpoint_tensor *tensor,
                    int shard)
 {
-    const struct ownership_line *line =
-        ownership_find(state->map, OWNERSHIP_STATE0, tensor->var->flat_offset);
+    const struct ownership_line *line = ownership_part(state->map, tensor->var->flat_offset);
 
     return ownership_owner(state->map, line, 0) == shard;
 }

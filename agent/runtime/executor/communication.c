@@ -5,8 +5,10 @@
 #include "agent/runtime/comm/device.h"
 #include "agent/runtime/executor/communication_internal.h"
 #include "agent/runtime/executor/divided_sum.h"
+#include "agent/runtime/executor/gather.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/gathers.h"
 
 static int fail(const struct communication_work *x)
 {
@@ -101,6 +103,17 @@ static bool can_use_device(const struct communication_work *x)
     return comm_has_device(x->comm) && !is_halves && !is_copy && x->op->kind != OP_DGC_GATHER;
 }
 
+/* All replicas take part; the map says which of them send. */
+static int run_gather(const struct communication_work *x, const float *held, float *out)
+{
+    if (!x->c->gather) {
+        gather_copy(x->backend, x->op, held, out);
+        return 0;
+    }
+    return gather_run(x->c->gather, x->c->groups[OP_GROUP_REPLICAS], x->backend, x->op, held, out,
+                      communication_deadline(x), x->err);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Nothing in the dense phase. */
@@ -130,6 +143,8 @@ int communication_run(const struct communication *c, struct backend *backend,
 
     if (op->kind == OP_TREE_SUM && op->attributes.owned)
         return communication_run_divided(&x, out) < 0 ? fail(&x) : 0;
+    if (gathers_is(op))
+        return run_gather(&x, in, out) < 0 ? fail(&x) : 0;
     if (is_sum)
         communication_fold(&x);
     if (op->attributes.phase == OP_PHASE_DENSE && c->messages.all) {

@@ -7,7 +7,7 @@
  * on the wire, ranges of flat spaces, and the partial sums of the gradient.
  *
  * A group of one rank needs no communicator. Then an operator with operands copies them, and an
- * operator over a range leaves the range unchanged.
+ * operator over a range leaves the range unchanged. A gather (gather.h) always fills its range.
  */
 
 #include <stdbool.h>
@@ -22,6 +22,7 @@ struct comm;
 struct comm_message;
 struct divided_sum;
 struct fleet_error;
+struct gather;
 
 /* The data of a rank for its communication. All of it is borrowed; the caller changes it only while
  * nothing runs. */
@@ -50,6 +51,7 @@ struct communication {
     int64_t fold_count;
     double averaged;             /* a rank divides by this before it rounds to fp16 */
     struct divided_sum *divided; /* of programs that sum gradients inside the micro-batch section */
+    struct gather *gather;       /* of programs that gather parameters there; NULL: it has all */
 
     struct run_messages messages; /* of dgc, as the kernels have them */
 };
@@ -69,8 +71,8 @@ int communication_pass(const struct communication *c, struct backend *backend,
 
 /* Run `op`; what it does on the device goes into the queue of `backend`. `in` and `out` are its
  * operands in device memory; for a range both point to its first element in the segment of its
- * space. Errors as in comm.h, with the operator's name in front; -EINVAL: the group has no rank at
- * the root or shift. */
+ * space. `in` of a gather is the memory of the parameters that the rank holds. Errors as in comm.h,
+ * with the operator's name in front; -EINVAL: the group has no rank at the root or shift. */
 int communication_run(const struct communication *c, struct backend *backend,
                       const struct program *program, const struct program_op *op, const void *in,
                       void *out, struct fleet_error *err);

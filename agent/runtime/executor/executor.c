@@ -17,6 +17,7 @@
 #include "agent/runtime/executor/queue.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/gathers.h"
 
 /* It looks at the gradients that this rank holds, which begin at the segment's start. */
 static bool looks_at_own(const struct program_op *op)
@@ -32,13 +33,14 @@ bool executor_is_message(const struct program_op *op)
 
 /* Another rank runs it: it reads a state that this one lacks. Or it follows the updates, and
  * the trainer runs it (agent/runtime/step/share.h). */
-static bool is_elsewhere(const struct memory_plan *plan, const struct program_op *op)
+static bool is_elsewhere(const struct program *program, const struct memory_plan *plan,
+                         const struct program_op *op)
 {
     if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)
         return true;
     for (int i = 0; i < op->input_count && !looks_at_own(op); i++)
         if (op->inputs[i] != PROGRAM_NONE &&
-            memory_plan_place(plan, op->section, op->inputs[i]).segment == MEMORY_NOWHERE)
+            memory_plan_input(plan, program, op, i).segment == MEMORY_NOWHERE)
             return true;
     return false;
 }
@@ -66,8 +68,8 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
     executor->communications += communicates;
     executor->message_count += executor_is_message(op);
     for (int i = 0; i < OP_INPUTS_MAX; i++)
-        launch->in[i] = memory_plan_place(plan, op->section,
-                                          i < op->input_count ? op->inputs[i] : PROGRAM_NONE);
+        launch->in[i] = i < op->input_count ? memory_plan_input(plan, executor->program, op, i)
+                                            : (struct memory_place){MEMORY_NOWHERE, 0};
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
         launch->out[i] = memory_plan_place(plan, op->section,
                                            i < op->output_count ? op->outputs[i] : PROGRAM_NONE);
@@ -75,6 +77,8 @@ static int resolve(struct executor *executor, const struct memory_plan *plan,
         launch->in[0] = launch->out[0] = order_range(executor->program, plan, op);
     if (looks_at_own(op))
         launch->in[0] = (struct memory_place){MEMORY_GRADIENTS, 0};
+    if (gathers_is(op))
+        launch->in[0] = (struct memory_place){MEMORY_PARAMETERS, 0};
     return 0;
 }
 
@@ -155,7 +159,7 @@ int executor_new(const struct program *program, const struct memory_plan *plan,
     for (int i = 0, section = 0; i < program->op_count && rc == 0; i++) {
         while (section < (int)program->ops[i].section)
             executor->first[++section] = executor->count;
-        if (!is_elsewhere(plan, &program->ops[i]))
+        if (!is_elsewhere(program, plan, &program->ops[i]))
             rc = resolve(executor, plan, &program->ops[i], err);
         for (int s = section + 1; s <= PROGRAM_SECTION_COUNT; s++)
             executor->first[s] = executor->count;

@@ -40,8 +40,8 @@ static int list(const struct program *program, const struct memory_plan *plan,
     int count = 0;
 
     for (int i = 0; i < op->input_count; i++)
-        add(program, memory_plan_place(plan, op->section, op->inputs[i]), op->inputs[i], false,
-            touches, &count);
+        add(program, memory_plan_input(plan, program, op, i), op->inputs[i], false, touches,
+            &count);
     for (int i = 0; i < op->output_count; i++)
         add(program, memory_plan_place(plan, op->section, op->outputs[i]), op->outputs[i], true,
             touches, &count);

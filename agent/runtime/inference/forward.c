@@ -8,9 +8,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/plan.h"
 
-/* Keep the forward operators of the micro-batch. */
+/* Keep the forward operators of the micro-batch. All parameters are there: none is gathered. */
 static void cut(struct forward *forward, bool without_loss)
 {
     struct program *program = &forward->program;
@@ -18,7 +19,7 @@ static void cut(struct forward *forward, bool without_loss)
 
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
-        if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->backward)
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->backward || gathers_is(op))
             continue;
         if (op->kind == OP_CROSS_ENTROPY) {
             forward->logits = op->inputs[0];

@@ -34,7 +34,8 @@ static int transfer_state(struct trainer *trainer, const struct peer_state *all,
     int cell = trainer->generation.place.cell;
     int holder = peer_state_holder(trainer, all, cell, newest);
     struct state_part parts[STATE_PARTS_MAX];
-    int part_count = state_parts(&trainer->state, plan_shards(&trainer->job.plan) > 1, parts);
+    enum state_division division = placement_division(trainer, plan_shards(&trainer->job.plan));
+    int part_count = state_parts(&trainer->state, division, parts);
     int world = trainer->generation.world;
     FLEET_AUTO_FREE const void **send = calloc((size_t)world, sizeof(*send));
     FLEET_AUTO_FREE void **receive = calloc((size_t)world, sizeof(*receive));

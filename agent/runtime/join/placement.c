@@ -117,6 +117,13 @@ int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_er
     return is_other_cell ? placement_begin(trainer, err) : 0;
 }
 
+enum state_division placement_division(const struct trainer *trainer, int shards)
+{
+    if (shards == 1)
+        return STATE_WHOLE;
+    return exchange_gathers(trainer) ? STATE_PARAMETERS_DIVIDED : STATE_OPTIMIZER_DIVIDED;
+}
+
 void placement_initialize(struct trainer *trainer)
 {
     const struct strategy *final = &trainer->job.plan.selection.final;

@@ -7,6 +7,7 @@
  * starts before it knows the number of ranks; each generation is planned with its own number.
  */
 
+#include "agent/runtime/state.h"
 #include "libfleet/plan/memory_plan.h"
 #include "libfleet/plan/ownership.h"
 
@@ -41,6 +42,9 @@ int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_er
 /* The same placement again, in new memory, without a state: `committed` is TRAINER_NO_STATE. The
  * first call makes the memory. -ENOMEM. */
 int placement_begin(struct trainer *trainer, struct fleet_error *err);
+
+/* How a map with `shards` shards divides the state of the trainer's program. */
+enum state_division placement_division(const struct trainer *trainer, int shards);
 
 /* Set the state that the seeds alone give. */
 void placement_initialize(struct trainer *trainer);

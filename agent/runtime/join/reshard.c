@@ -10,8 +10,15 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 
-const enum memory_segment reshard_segments[RESHARD_SLOTS] = {MEMORY_STATE0, MEMORY_STATE1};
-const enum ownership_space reshard_spaces[RESHARD_SLOTS] = {OWNERSHIP_STATE0, OWNERSHIP_STATE1};
+const enum memory_segment reshard_segments[RESHARD_SLOTS] = {MEMORY_STATE0, MEMORY_STATE1,
+                                                             MEMORY_PARAMETERS};
+const enum ownership_space reshard_spaces[RESHARD_SLOTS] = {OWNERSHIP_STATE0, OWNERSHIP_STATE1,
+                                                            OWNERSHIP_PARAMETERS};
+
+int reshard_slots(const struct trainer *trainer)
+{
+    return exchange_gathers(trainer) ? RESHARD_SLOTS : RESHARD_VALUES;
+}
 
 struct reshard_peer reshard_own(const struct trainer *trainer)
 {
@@ -50,10 +57,25 @@ static struct reshard_side side_of(const struct placement *placement, void *cons
 
 static struct reshard_side own_side(const struct trainer *trainer)
 {
-    void *const states[RESHARD_SLOTS] = {trainer->state.bases.segment[reshard_segments[0]],
-                                         trainer->state.bases.segment[reshard_segments[1]]};
+    void *states[RESHARD_SLOTS];
 
+    for (int slot = 0; slot < RESHARD_SLOTS; slot++)
+        states[slot] = trainer->state.bases.segment[reshard_segments[slot]];
     return side_of(&trainer->placement, states);
+}
+
+/* This rank holds nothing yet. */
+static bool has_none(const struct trainer *trainer, const struct reshard_peer *peers)
+{
+    return peers[trainer->generation.place.replica].source != RESHARD_HELD;
+}
+
+static bool are_initial(const struct trainer *trainer, const struct reshard_peer *peers)
+{
+    for (int r = 0; r < trainer->generation.replicas; r++)
+        if (peers[r].source == RESHARD_ZERO)
+            return true;
+    return false;
 }
 
 static int fill(struct trainer *trainer, const struct reshard_peer *peers,
@@ -61,12 +83,11 @@ static int fill(struct trainer *trainer, const struct reshard_peer *peers,
 {
     struct reshard_side from = own_side(trainer);
 
-    for (int r = 0; r < trainer->generation.replicas; r++) {
-        if (peers[r].source == RESHARD_ZERO)
-            return 0; /* as it was allocated */
+    if (are_initial(trainer, peers))
+        return 0; /* states are zero as they were allocated; take_turns() makes the parameters */
+    for (int r = 0; r < trainer->generation.replicas; r++)
         if (peers[r].source == RESHARD_FILES)
             return reshard_read_files(trainer, to, err);
-    }
     return reshard_move(trainer, peers, &from, to, err);
 }
 
@@ -84,7 +105,7 @@ static void adopt(struct trainer *trainer, struct placement *next, void *const *
 {
     if (states) {
         save_finish(trainer);
-        state_replace(&trainer->state, reshard_segments, states, RESHARD_SLOTS);
+        state_replace(&trainer->state, reshard_segments, states, reshard_slots(trainer));
     }
     placement_release(&trainer->placement);
     trainer->placement = *next;
@@ -93,7 +114,7 @@ static void adopt(struct trainer *trainer, struct placement *next, void *const *
 static int allocate(struct trainer *trainer, const struct placement *next, void **states,
                     struct fleet_error *err)
 {
-    for (int slot = 0; slot < RESHARD_SLOTS; slot++) {
+    for (int slot = 0; slot < reshard_slots(trainer); slot++) {
         states[slot] =
             state_allocate(&trainer->state, next->memory.bytes[reshard_segments[slot]], err);
         if (!states[slot])
@@ -107,12 +128,15 @@ static int allocate(struct trainer *trainer, const struct placement *next, void 
  * places are there until the new ones are there.
  */
 static int take_turns(struct trainer *trainer, struct placement *next, void *const *states,
-                      bool had_none, struct fleet_error *err)
+                      const struct reshard_peer *peers, struct fleet_error *err)
 {
+    bool had_none = has_none(trainer, peers);
     int rc;
 
     if (had_none)
         adopt(trainer, next, states);
+    if (had_none && are_initial(trainer, peers) && exchange_gathers(trainer))
+        placement_initialize(trainer);
     rc = comm_barrier(trainer->net.cell, fleet_monotonic_ms() + RESHARD_READ_MS, err);
     if (rc == 0 && !had_none)
         adopt(trainer, next, states);
@@ -129,7 +153,6 @@ static void give_back(struct trainer *trainer, struct placement *next, void *con
 int reshard_apply(struct trainer *trainer, const struct reshard_peer *peers, bool *out_has_moved,
                   struct fleet_error *err)
 {
-    bool had_none = peers[trainer->generation.place.replica].source != RESHARD_HELD;
     struct placement next;
     void *states[RESHARD_SLOTS] = {NULL};
     struct reshard_side to;
@@ -151,8 +174,8 @@ int reshard_apply(struct trainer *trainer, const struct reshard_peer *peers, boo
         give_back(trainer, &next, states);
         return rc;
     }
-    rc = take_turns(trainer, &next, states, had_none, err);
-    *out_has_moved = rc == 0 || had_none;
+    rc = take_turns(trainer, &next, states, peers, err);
+    *out_has_moved = rc == 0 || has_none(trainer, peers);
     if (!*out_has_moved)
         give_back(trainer, &next, states);
     return rc;

@@ -23,11 +23,15 @@ struct fleet_error;
 struct placement;
 struct trainer;
 
+/* The arrays of a rank's divided state: one of each optimizer state, then the parameters. */
+#define RESHARD_VALUES 2
+#define RESHARD_SLOTS  3
+
 /* The source of a rank's divided state. */
 enum reshard_source {
     RESHARD_NONE,  /* none: the rank is a newcomer */
     RESHARD_HELD,  /* the rank's memory */
-    RESHARD_ZERO,  /* all zeros: before the first update */
+    RESHARD_ZERO,  /* the initial one: before the first update */
     RESHARD_FILES, /* the checkpoint that save_restore() has found */
 };
 

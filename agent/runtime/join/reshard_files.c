@@ -15,7 +15,7 @@ static size_t held_bytes(const struct trainer *trainer, const struct ownership *
 {
     const struct program *program = &trainer->job.plan.program;
 
-    if (slot >= program->state_count)
+    if (slot != RESHARD_VALUES && slot >= program->state_count)
         return 0;
     return (size_t)ownership_elements(map, reshard_spaces[slot], program->flat_count, r) *
            sizeof(float);
@@ -30,7 +30,7 @@ static int hand_out(struct trainer *trainer, const struct reshard_side *to, int 
     struct comm_message messages[RESHARD_SLOTS];
     void *hosts[RESHARD_SLOTS] = {NULL};
 
-    for (int slot = 0; slot < RESHARD_SLOTS && (own == 0 || own == r) && r > 0; slot++) {
+    for (int slot = 0; slot < reshard_slots(trainer) && (own == 0 || own == r) && r > 0; slot++) {
         size_t bytes = held_bytes(trainer, to->map, slot, r);
         if (own == r)
             hosts[slot] = backend_map(backend, to->states[slot], bytes, BACKEND_WRITE);
@@ -65,7 +65,8 @@ int reshard_read_files(struct trainer *trainer, const struct reshard_side *to,
     int heaviest = ownership_heaviest(to->map), rc = 0;
     float *read[RESHARD_SLOTS] = {NULL};
 
-    for (int slot = 0; slot < RESHARD_SLOTS && trainer->generation.place.replica == 0; slot++) {
+    for (int slot = 0; slot < reshard_slots(trainer) && trainer->generation.place.replica == 0;
+         slot++) {
         read[slot] = malloc(held_bytes(trainer, to->map, slot, heaviest) + 1);
         fleet_assert(read[slot] != NULL);
     }

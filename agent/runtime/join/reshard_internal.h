@@ -16,10 +16,9 @@
 
 struct trainer;
 
-#define RESHARD_SLOTS   2      /* optimizer states of a parameter, at most */
 #define RESHARD_READ_MS 3600e3 /* a disk may be slow; a rank that dies breaks the connection */
 
-/* Of each optimizer state. */
+/* Of each slot. */
 extern const enum memory_segment reshard_segments[RESHARD_SLOTS];
 extern const enum ownership_space reshard_spaces[RESHARD_SLOTS];
 
@@ -27,8 +26,11 @@ extern const enum ownership_space reshard_spaces[RESHARD_SLOTS];
 struct reshard_side {
     const struct ownership *map;
     int replica;
-    float *states[RESHARD_SLOTS];
+    float *states[RESHARD_SLOTS]; /* of the slots that are divided */
 };
+
+/* Slots [0, result) are divided. */
+int reshard_slots(const struct trainer *trainer);
 
 /* ---- reshard_maps.c -------------------------------------------------------------------------- */
 

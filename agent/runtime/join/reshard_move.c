@@ -11,7 +11,6 @@
 #include "libfleet/base/error.h"
 
 #define BATCH_BYTES ((size_t)32 << 20) /* of all ranks, in flight at a time */
-#define SLOT_VALUES (-1)               /* the parameter itself */
 
 /* A piece of memory that takes part in the batch at work. */
 struct piece {
@@ -36,7 +35,7 @@ static float *memory_of(const struct move *move, const struct reshard_side *side
 {
     const struct program_var *of = &move->trainer->job.plan.program.vars[var];
 
-    if (slot == SLOT_VALUES)
+    if (slot >= reshard_slots(move->trainer))
         return (float *)move->trainer->state.bases.segment[MEMORY_PARAMETERS] + of->flat_offset;
     return side->states[slot] +
            ownership_place(side->map, reshard_spaces[slot], of->flat_offset, side->replica);
@@ -119,12 +118,12 @@ static int move_parameter(struct move *move, int var, struct fleet_error *err)
     for (int r = 0; r < move->maps.world; r++) {
         if (!reshard_holds(move->to.map, element, r))
             continue;
-        for (int slot = SLOT_VALUES; slot < program->state_count; slot++) {
-            if (slot >= 0 && program_state_of(program, var, slot) == PROGRAM_NONE)
+        for (int slot = 0; slot < RESHARD_SLOTS; slot++) {
+            if (slot != RESHARD_VALUES && program_state_of(program, var, slot) == PROGRAM_NONE)
                 continue;
             if (!reshard_has(&move->maps, move->peers, r, element))
                 move_to(move, var, slot, source, r);
-            else if (r == own && slot >= 0)
+            else if (r == own && slot < reshard_slots(move->trainer))
                 copy_own(move, var, slot, count);
         }
     }

@@ -87,7 +87,8 @@ static void read_checkpoint(struct trainer *trainer, struct offer *out)
 static int share_state(struct trainer *trainer, struct fleet_error *err)
 {
     struct state_part parts[STATE_PARTS_MAX];
-    int count = state_parts(&trainer->state, trainer->placement.map.shards > 1, parts);
+    int count = state_parts(&trainer->state,
+                            placement_division(trainer, trainer->placement.map.shards), parts);
 
     for (int i = 0; i < count; i++) {
         size_t bytes = (size_t)parts[i].count * sizeof(float);

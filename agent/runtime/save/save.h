@@ -107,8 +107,9 @@ bool save_is_lost(struct trainer *trainer, int64_t step);
 
 /*
  * Read the divided state of rank `replica` of a map, from the checkpoint that save_restore() or
- * save_read() has read. Optimizer state i goes to states[i], memory of `backend` (NULL: the
- * host's). Without a checkpoint the result is zeros. Errors as those of reading it.
+ * save_read() has read. Optimizer state i goes to states[i], and parameters, if they are divided,
+ * to states[RESHARD_VALUES]: memory of `backend` (NULL: the host's). Without a checkpoint states
+ * are zeros, and parameters are those of model.initialWeights. Errors as those of reading it.
  */
 int save_read_divided(struct trainer *trainer, const struct ownership *map, int replica,
                       struct backend *backend, float *const *states, struct fleet_error *err);

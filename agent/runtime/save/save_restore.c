@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/join/reshard.h"
 #include "agent/runtime/origin.h"
 #include "agent/runtime/save/save.h"
 #include "agent/runtime/save/save_internal.h"
@@ -200,6 +201,14 @@ static void forget_updates(struct trainer *trainer)
     trainer->progress.ledger = ledger_new(&trainer->job.rules);
 }
 
+static int load_initial_weights(const struct trainer *trainer, struct checkpoint_state *state,
+                                struct fleet_error *err)
+{
+    if (checkpoint_load_weights(trainer->job.config.model.initial_weights, state, err) < 0)
+        return fleet_error_wrap(err, "spec.training.model.initialWeights");
+    return 0;
+}
+
 int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_error *err)
 {
     struct checkpoint_state state;
@@ -219,27 +228,33 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
     *out_is_initial = trainer->job.config.model.initial_weights == NULL;
     if (!*out_is_initial) {
         save_state_of(trainer, &state);
-        rc = checkpoint_load_weights(trainer->job.config.model.initial_weights, &state, err);
-        if (rc < 0)
-            return fleet_error_wrap(err, "spec.training.model.initialWeights");
+        if (load_initial_weights(trainer, &state, err) < 0)
+            return err->code;
     }
     return private_begin(trainer, err);
 }
 
-/* Bytes of optimizer state `slot` that rank `replica` holds. */
+/* Zeros for what rank `replica` holds of `space`. */
+static void clear_space(struct trainer *trainer, const struct ownership *map,
+                        enum ownership_space space, int replica, struct backend *backend,
+                        float *memory)
+{
+    int64_t count = trainer->job.plan.program.flat_count;
+    size_t bytes = (size_t)ownership_elements(map, space, count, replica) * sizeof(*memory);
+    void *host = backend_map(backend, memory, bytes, BACKEND_WRITE);
+
+    memset(host, 0, bytes);
+    backend_unmap(backend, memory, bytes, BACKEND_WRITE, host);
+}
+
 static void clear_divided(struct trainer *trainer, const struct ownership *map, int replica,
                           struct backend *backend, float *const *states)
 {
-    const struct program *program = &trainer->job.plan.program;
-
-    for (int slot = 0; slot < program->state_count; slot++) {
-        enum ownership_space space = slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0;
-        size_t bytes =
-            (size_t)ownership_elements(map, space, program->flat_count, replica) * sizeof(float);
-        void *host = backend_map(backend, states[slot], bytes, BACKEND_WRITE);
-        memset(host, 0, bytes);
-        backend_unmap(backend, states[slot], bytes, BACKEND_WRITE, host);
-    }
+    for (int slot = 0; slot < trainer->job.plan.program.state_count; slot++)
+        clear_space(trainer, map, slot ? OWNERSHIP_STATE1 : OWNERSHIP_STATE0, replica, backend,
+                    states[slot]);
+    if (exchange_gathers(trainer))
+        clear_space(trainer, map, OWNERSHIP_PARAMETERS, replica, backend, states[RESHARD_VALUES]);
 }
 
 int save_read_divided(struct trainer *trainer, const struct ownership *map, int replica,
@@ -252,14 +267,15 @@ int save_read_divided(struct trainer *trainer, const struct ownership *map, int 
     int rc;
 
     clear_divided(trainer, map, replica, backend, states); /* the gaps between tensors, too */
-    if (!trainer->save.restored[0])
-        return 0;
-    checkpoint_state_init(&state, &trainer->job.plan.program, backend, NULL,
+    checkpoint_state_init(&state, &trainer->job.plan.program, backend,
+                          exchange_gathers(trainer) ? states[RESHARD_VALUES] : NULL,
                           count > 0 ? states[0] : NULL, count > 1 ? states[1] : NULL, NULL);
     state.map = map;
     state.replica = replica;
     for (int i = 0; i < state.space_count; i++)
-        state.spaces[i].is_elsewhere = state.spaces[i].slot < 0;
+        state.spaces[i].is_elsewhere = state.spaces[i].slot < 0 && !state.spaces[i].data;
+    if (!trainer->save.restored[0])
+        return exchange_gathers(trainer) ? load_initial_weights(trainer, &state, err) : 0;
     place = fleet_file_join(trainer->job.config.checkpoint.path, trainer->save.restored);
     rc = manifest_read(place, &manifest, err);
     if (rc < 0)

@@ -80,6 +80,30 @@ static int gather(struct trainer *trainer, int whole, const struct program_var *
     return 0;
 }
 
+/* The replica that owns a divided parameter sends it to the others. */
+static int gather_divided(struct trainer *trainer, const struct program_var *var, const float *flat,
+                          float *out, struct fleet_error *err)
+{
+    const struct placement *placement = &trainer->placement;
+    const struct ownership_line *line = ownership_part(&placement->map, var->flat_offset);
+    int64_t at = ownership_place(&placement->map, OWNERSHIP_PARAMETERS, var->flat_offset,
+                                 placement->replica);
+    size_t bytes = (size_t)program_var_elements(var) * sizeof(*out);
+    int owner = ownership_owner(&placement->map, line, 0);
+
+    if (owner == placement->replica)
+        trainer->state.backend->vtable->copy_out(trainer->state.backend, out, flat + at, bytes);
+    if (comm_broadcast(trainer->net.cell, out, bytes, owner, trainer_deadline_ms(trainer), err) < 0)
+        return fleet_error_wrap(err, "gather %s", var->name);
+    return 0;
+}
+
+/* Ranks of one cell hold parts of the parameters. */
+static bool are_parameters_divided(const struct trainer *trainer)
+{
+    return placement_division(trainer, trainer->placement.map.shards) == STATE_PARAMETERS_DIVIDED;
+}
+
 int whole_gather(struct trainer *trainer, int var, const float *flat, float *out,
                  struct fleet_error *err)
 {
@@ -90,6 +114,8 @@ int whole_gather(struct trainer *trainer, int var, const float *flat, float *out
     float *device = own == PROGRAM_NONE ? NULL : (float *)flat + of->flat_offset, *mine = NULL;
     size_t bytes = (size_t)program_var_elements(of) * sizeof(*device);
 
+    if (are_parameters_divided(trainer))
+        return gather_divided(trainer, of, flat, out, err);
     if (device)
         mine = backend_map(backend, device, bytes, BACKEND_READ);
     if (of->slice.parts == 0 && !trainer->job.plan.is_cut)
@@ -125,7 +151,7 @@ int whole_weights_sha256(struct trainer *trainer, char out[FLEET_SHA256_HEX_SIZE
     struct fleet_sha256 *sha;
     int count, rc = 0;
 
-    if (cells_count(&trainer->job.plan.topology) == 1) {
+    if (cells_count(&trainer->job.plan.topology) == 1 && !are_parameters_divided(trainer)) {
         checkpoint_weights_sha256(program, trainer->state.backend,
                                   trainer->state.bases.segment[MEMORY_PARAMETERS], out);
         return 0;

@@ -28,9 +28,10 @@ struct whole {
 };
 
 /*
- * Gather all of parameter `var` of plan_whole() in `flat`, which is laid out as the space of the
- * parameters is, on every rank of the replica. `out` is host memory for slice_whole_elements().
- * Errors as comm_all_gather(). A tensor that every rank has is copied.
+ * Gather all of parameter `var` of plan_whole() in `flat`, which is laid out as the rank's memory
+ * of the parameters is, on every rank of the replica; if replicas divide parameters, on every rank.
+ * `out` is host memory for slice_whole_elements(). Errors as comm_all_gather(). A tensor that every
+ * rank has is copied.
  */
 int whole_gather(struct trainer *trainer, int var, const float *flat, float *out,
                  struct fleet_error *err);

@@ -150,7 +150,7 @@ static int find_in_leaves(struct trainer *trainer, int64_t update, const struct 
 {
     struct executor_bases bases = trainer->state.bases;
 
-    if (stage_is_used(trainer)) /* a stage alone lacks what others would send */
+    if (stage_is_used(trainer) || exchange_gathers(trainer)) /* it lacks what others would send */
         return 0;
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
     for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found;

@@ -111,6 +111,24 @@ static int gather_losses(struct trainer *trainer, double deadline_ms, struct fle
     return 0;
 }
 
+/* Where replicas gather parameters, each takes part in the micro-batches of the first, which has
+ * most. */
+static int run_share(struct trainer *trainer, const struct evaluation_range *range, int64_t first,
+                     int64_t count, struct fleet_error *err)
+{
+    struct evaluation *e = trainer->data.evaluation;
+    const atomic_bool *stop = control_stop(trainer->control);
+    int64_t none, rounds = exchange_gathers(trainer) ? share_of(trainer, 0, &none) : count;
+
+    for (int64_t i = 0; i < count; i++)
+        if (evaluation_run(range, first + i, stop, &e->mine[i], err) < 0)
+            return err->code;
+    for (int64_t i = count; i < rounds; i++)
+        if (evaluation_take_part(range, stop, err) < 0)
+            return err->code;
+    return 0;
+}
+
 /* The losses of all micro-batches, on every rank. */
 static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
 {
@@ -136,9 +154,8 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
     if (average_view(trainer, &bases, err) < 0)
         return err->code;
     range.parameters = bases.segment[MEMORY_PARAMETERS];
-    for (int64_t i = 0; i < count; i++)
-        if (evaluation_run(&range, first + i, control_stop(trainer->control), &e->mine[i], err) < 0)
-            return err->code;
+    if (run_share(trainer, &range, first, count, err) < 0)
+        return err->code;
     took_ms = fleet_monotonic_ms() - started_ms;
     return gather_losses(
         trainer, fleet_monotonic_ms() + fmax(DEADLINE_LEAST_MS, DEADLINE_IN_DURATIONS * took_ms),

@@ -11,6 +11,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/strategy/cells.h"
 
@@ -109,8 +110,8 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
 
     is_used[OP_GROUP_REPLICAS] = is_used[EXCHANGE_CELLS] = true; /* of a cell; of a replica */
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].section != PROGRAM_SECTION_UPDATE ||
-            !program->ops[i].attributes.owned) /* share.h */
+        if (program->ops[i].kind != OP_ALL_GATHER ||
+            !program->ops[i].attributes.owned) /* share.h, gather.h: by the replicas' */
             is_used[program->ops[i].attributes.group] = true;
     for (unsigned int axes = 1; axes <= OP_GROUP_WORLD && rc == 0; axes++)
         if (is_used[axes])
@@ -219,11 +220,16 @@ int64_t exchange_absences(const struct trainer *trainer, const struct leaf_range
     return 0;
 }
 
-/* ---- divided gradients ----------------------------------------------------------------------- */
+/* ---- what is divided ------------------------------------------------------------------------- */
 
 bool exchange_divides(const struct trainer *trainer)
 {
     return adders_are_used(&trainer->job.plan.program);
+}
+
+bool exchange_gathers(const struct trainer *trainer)
+{
+    return gathers_are_used(&trainer->job.plan.program);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -280,6 +286,12 @@ int exchange_divide(struct trainer *trainer, struct fleet_error *err)
     divided_sum_init(&groups->divided, &trainer->job.plan.program, &trainer->placement.map,
                      trainer->generation.rank, trainer->state.slots);
     groups->communication.divided = &groups->divided;
+    if (exchange_gathers(trainer)) {
+        gather_release(&groups->gather);
+        gather_init(&groups->gather, &trainer->job.plan.program, &trainer->placement.map,
+                    trainer->generation.place.replica);
+        groups->communication.gather = &groups->gather;
+    }
     return reserve_workspace(trainer, err);
 }
 
@@ -296,6 +308,7 @@ void exchange_close(struct trainer *trainer)
     }
     groups->communication = (struct communication){0};
     divided_sum_release(&groups->divided);
+    gather_release(&groups->gather);
     comm_free(trainer->net.alone);
     trainer->net.cell = trainer->net.alone = NULL;
 }

@@ -11,6 +11,7 @@
 
 #include "agent/runtime/executor/communication.h"
 #include "agent/runtime/executor/divided_sum.h"
+#include "agent/runtime/executor/gather.h"
 
 struct fleet_error;
 struct leaf_range;
@@ -25,6 +26,7 @@ struct exchange_groups {
     void *workspace;                       /* host memory of the memory's back end */
     size_t workspace_bytes;
     struct divided_sum divided; /* of `communication`, if gradients are divided */
+    struct gather gather;       /* the same, if parameters are divided */
 };
 
 /*
@@ -34,12 +36,14 @@ struct exchange_groups {
 int exchange_open(struct trainer *trainer, struct fleet_error *err);
 
 /* Allocate the slots for this rank's sums; of divided gradients also what it needs to add up its
- * part of them. Call it once the generation's placement is the trainer's. If the slots change, the
- * gradient that they held is lost. -ENOMEM. */
+ * part of them, and of divided parameters what it needs to gather them. Call it once the
+ * generation's placement is the trainer's. If the slots change, the gradient that they held is
+ * lost. -ENOMEM. */
 int exchange_divide(struct trainer *trainer, struct fleet_error *err);
 
-/* True if ranks hold parts of the gradient. */
+/* True if ranks hold parts of the gradient; and of the parameters. */
 bool exchange_divides(const struct trainer *trainer);
+bool exchange_gathers(const struct trainer *trainer);
 
 /* Free the groups. Call it before the world's communicator is freed. Fine if nothing is open. */
 void exchange_close(struct trainer *trainer);

@@ -6,6 +6,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/program/passes/pass.h"
+#include "libfleet/program/passes/sharding_segments.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/training/training.h"
 
@@ -210,9 +211,11 @@ int sharding_apply(struct program *program, const struct pass_context *context,
                   training_optimizer_text(context->training->optimizer.name));
         return 0;
     }
-    share_parameters(program, (double)sharding->fuse_broadcast_MB * MEBI);
-    /* Stage 3 cannot run yet: its program stays that of stage 1, and the plan uses formulas. */
-    if (sharding->stage == 2)
+    if (sharding->stage < 3)
+        share_parameters(program, (double)sharding->fuse_broadcast_MB * MEBI);
+    if (sharding->stage > 1)
         divide_gradients(program);
+    if (sharding->stage > 2)
+        sharding_segments_apply(program, (double)sharding->fuse_broadcast_MB * MEBI);
     return 0;
 }

@@ -19,6 +19,9 @@ struct program;
  * behind the last write of its bucket (libfleet/plan/adders.h). So no rank keeps the gradients of
  * others. Norms are those of a rank's own tensors; an all_reduce brings them to all.
  *
+ * Stage 3 divides parameters, too. Nothing is sent after the updates; the parameters of each
+ * segment of the micro-batch section are gathered before it (sharding_segments.h).
+ *
  * Knobs: sharding, sharding_configs.fuse_broadcast_MB, .stage. Never fails.
  */
 bool sharding_wanted(const struct pass_context *context);

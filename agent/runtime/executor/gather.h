@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef AGENT_RUNTIME_EXECUTOR_GATHER_H
+#define AGENT_RUNTIME_EXECUTOR_GATHER_H
+
+/*
+ * Gathers of divided parameters (libfleet/plan/gathers.h): a rank copies the parts that it holds
+ * into the arena, sends those that it answers for, and receives the others. All messages of one
+ * gather go at once.
+ *
+ * One thread calls; gather_run() allocates nothing.
+ */
+
+#include "agent/runtime/backend/backend.h"
+
+struct comm;
+struct comm_message;
+struct fleet_error;
+struct ownership;
+
+/* A piece of memory that is mapped while a gather runs. */
+struct gather_piece {
+    void *device, *host;
+    size_t bytes;
+    enum backend_access access;
+};
+
+struct gather {
+    const struct ownership *map; /* borrowed */
+    int replica;
+    struct comm_message *messages; /* [message_count], of the call at work */
+    struct gather_piece *pieces;   /* [piece_count], the same */
+    int message_count, piece_count;
+};
+
+/* For the gathers of `program` as rank `replica` of the map's replicas runs them. The map is
+ * borrowed. Release *out; fine on a zeroed struct. */
+void gather_init(struct gather *out, const struct program *program, const struct ownership *map,
+                 int replica);
+void gather_release(struct gather *gather);
+
+/* Run gather `op`. `held` is the memory of the parameters that this rank holds, `out` that of the
+ * range: both of the device. `comm` has the map's replicas; NULL: this rank is alone. Errors as
+ * comm_messages(). */
+int gather_run(struct gather *gather, struct comm *comm, struct backend *backend,
+               const struct program_op *op, const float *held, float *out, double deadline_ms,
+               struct fleet_error *err);
+
+/* The same for a rank that holds all parameters and is alone. */
+void gather_copy(struct backend *backend, const struct program_op *op, const float *held,
+                 float *out);
+
+#endif
