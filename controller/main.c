@@ -32,13 +32,15 @@
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/line_writer.h"
 #include "libfleet/base/log.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/config.h"
 #include "libfleet/kube/http.h"
 #include "libfleet/rendezvous/hub_server.h"
 
-#define SIGNALS 2
+#define LOG_FLUSH_MS 1000.0 /* for the last lines of the log */
+#define SIGNALS      2
 
 struct program {
     struct command_line arguments;
@@ -370,6 +372,7 @@ static void use_system_well(void)
 int main(int argc, char **argv)
 {
     struct program p = {0};
+    struct fleet_line_writer *log;
     struct fleet_error err;
     int code = command_line_parse(argc, argv, &p.arguments);
 
@@ -379,6 +382,8 @@ int main(int argc, char **argv)
     }
     (void)signal(SIGPIPE, SIG_IGN);
     use_system_well();
+    log = fleet_line_writer_new(STDERR_FILENO, "lines of the log");
+    fleet_log_to(log); /* a log that nobody reads must not stall the lease */
     fleet_log_setup(p.arguments.is_json ? FLEET_LOG_JSON : FLEET_LOG_TEXT,
                     p.arguments.is_verbose ? 2 : 0);
     name_process(&p);
@@ -392,5 +397,7 @@ int main(int argc, char **argv)
         (void)uv_run(&p.loop, UV_RUN_DEFAULT);
     }
     close_program(&p);
+    fleet_log_to(NULL);
+    fleet_line_writer_free(log, LOG_FLUSH_MS);
     return p.exit_code;
 }

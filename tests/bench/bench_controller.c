@@ -7,6 +7,7 @@
  *
  *     bench_controller [JOBS [WORKERS]]    10000 jobs of 10 workers are held; 2000 of one are timed
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,9 @@ static void start_controller(struct rig *rig)
 {
     static const char *const options[] = {"--probe-port", "0", NULL};
 
-    rig->controller = controller_process_start(rig->kubeconfig, rig->port, options, true);
+    FLEET_AUTO_CLOSE int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    rig->controller = controller_process_start(rig->kubeconfig, rig->port, options, null);
 }
 
 static void stop_controller(struct rig *rig)

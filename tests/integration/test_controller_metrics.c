@@ -56,7 +56,7 @@ static void start_controller(struct world *w)
 
     w->probe_port = free_port();
     (void)snprintf(probe_port, sizeof(probe_port), "%d", w->probe_port);
-    w->controller = controller_process_start(w->kubeconfig, w->port, options, false);
+    w->controller = controller_process_start(w->kubeconfig, w->port, options, -1);
 }
 
 static void turn(struct world *w)

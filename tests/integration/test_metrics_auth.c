@@ -87,7 +87,7 @@ static void start_controller(struct world *w, const char *option)
     w->metrics_port = free_port();
     (void)snprintf(probe_port, sizeof(probe_port), "%d", w->probe_port);
     (void)snprintf(metrics_port, sizeof(metrics_port), "%d", w->metrics_port);
-    w->controller = controller_process_start(kubeconfig, w->port, options, false);
+    w->controller = controller_process_start(kubeconfig, w->port, options, -1);
 }
 
 static void turn(void *user)

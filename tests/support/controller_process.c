@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/controller_process.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,18 +11,17 @@
 #include "libfleet/base/strbuf.h"
 
 pid_t controller_process_start(const char *kubeconfig, int server_port, const char *const *options,
-                               bool is_quiet)
+                               int log_fd)
 {
     const char *arguments[15 + CONTROLLER_PROCESS_OPTIONS_MAX] = {
         "fleetjob-controller", "--kubeconfig", kubeconfig,
         "--namespace",         "team",         "--no-election",
         "--runtime-image",     "runtime:1",    "--hub-address",
         "127.0.0.1:1",         "--hub-port",   "0"};
-    FLEET_AUTO_CLOSE int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct fleet_child child = {.path = "build/bin/fleetjob-controller",
                                 .arguments = (char *const *)arguments,
-                                .fds = {{.fd = is_quiet ? null : -1, .as = STDERR_FILENO}},
+                                .fds = {{.fd = log_fd, .as = STDERR_FILENO}},
                                 .fd_count = 1,
                                 .dies_with_us = true};
     pid_t pid;

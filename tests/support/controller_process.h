@@ -4,18 +4,17 @@
 
 /* The built controller as a process that watches the namespace "team" of a fake API server. */
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #define CONTROLLER_PROCESS_OPTIONS_MAX 8
 
 /*
  * Write the file `kubeconfig` for the server on `server_port`, and start the controller with it and
- * with `options` (NULL-terminated). It has no election, and dies with this process. `is_quiet`: its
- * log is dropped. Aborts on failure.
+ * with `options` (NULL-terminated). It has no election, and dies with this process. Its log goes to
+ * `log_fd`; -1: to our stderr. Aborts on failure.
  */
 pid_t controller_process_start(const char *kubeconfig, int server_port, const char *const *options,
-                               bool is_quiet);
+                               int log_fd);
 
 /* Kill it and wait for its end. */
 void controller_process_kill(pid_t pid);
