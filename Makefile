@@ -220,7 +220,7 @@ $(addprefix build/release/tests/integration/test_comm_,conformance loss nccl ren
 
 tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run
 
-check: check-format check-width check-prose check-tests check-docs check-includes
+check: check-format check-width check-prose check-tests check-logs check-docs check-includes
 check: $(PROGRAMS) $(PRELOAD) $(CHECKS) ## unit and numerics tests, form of the sources: a minute
 	@tests/run.sh --variant $(VARIANT) $(CHECKS)
 
@@ -422,6 +422,8 @@ check-prose: ## wordings to look at (CONTRIBUTING.md)
 	@tools/check-prose.sh
 check-tests: ## the names of tests
 	@tools/check-tests.sh
+check-logs: ## does each line of the log get its keys?
+	@tools/check-logs.sh
 check-docs: ## do the pages name files and tests that exist?
 	@tools/check-docs.sh
 stats: ## our column of the comparison table
@@ -452,4 +454,5 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
     combinations benches bench-comm bench-cluster format check-format check-width check-prose \
-        check-tests check-docs lint pictures stats folders check-includes check-headers clean help
+        check-tests check-logs check-docs lint pictures stats folders check-includes check-headers \
+        clean help

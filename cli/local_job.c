@@ -94,8 +94,10 @@ static void on_hub_event(void *user, const struct hub_event *event, bool is_step
 {
     struct local_job *lj = user;
 
-    if (hub_host_defect(lj->host))
-        abort(); /* this process has only this job; the refusal was logged */
+    if (hub_host_defect(lj->host)) { /* this process has only this job */
+        (void)fprintf(stderr, "BUG: %s\n", hub_host_defect(lj->host));
+        abort();
+    }
     lj->config.event(lj->config.user, event);
     if (event->type == HUB_EVENT_STEP || event->type == HUB_EVENT_ASSIGNED) {
         lj->step_since_wall_ms = fleet_wall_ms();

@@ -73,6 +73,7 @@ stage() {
         part "width of lines" make -s check-width
         part "prose" make -s check-prose
         part "names of tests" make -s check-tests
+        part "lines of the log" make -s check-logs
         part "files and tests that pages name" make -s check-docs
         part "linters" make -s -j2 lint
         part "includes follow their list" tools/check-includes.sh

@@ -121,8 +121,8 @@ static void on_told(void *user, const struct fleet_error *err)
     struct reconciler_job *job = user;
 
     if (err)
-        reconciler_trouble(job->reconciler, "Condition InternalError was not written", job->key,
-                           err);
+        reconciler_job_trouble(job->reconciler, "Condition InternalError was not written", job->key,
+                               err);
     manager_done(job->reconciler->manager, job->key, NULL,
                  fmax(job->internal_retry_ms - kube_now_ms(job->reconciler->io), 0));
 }
@@ -132,13 +132,14 @@ static void report(struct reconciler_job *job, const char *text)
     struct report report = {.job = job, .text = text};
     struct reconciler *r = job->reconciler;
     struct fleet_error err;
-    char ignored[256];
+    char again[256];
 
     (void)fleet_error(&err, -1, "%s", text);
-    reconciler_trouble(r, "Internal error", job->key, &err);
+    reconciler_job_trouble(r, "Internal error", job->key, &err);
     metric_add(r->internal_errors, 1);
-    if (!fleet_assert_guard(make_report, &report, ignored, sizeof(ignored))) {
-        on_told(job, NULL); /* log and metric have already reported it */
+    if (!fleet_assert_guard(make_report, &report, again, sizeof(again))) {
+        (void)fleet_error(&err, -1, "%s", again);
+        on_told(job, &err); /* log and metric have already reported the first one */
         return;
     }
     reconciler_job_event(job, report.before.metadata.resource_version, true,

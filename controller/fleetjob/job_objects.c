@@ -173,8 +173,8 @@ static void on_service_made(struct reconciler_request *r, const cJSON *object,
 {
     (void)object;
     if (err && !kube_is_already_exists(err)) /* otherwise it belongs to another object */
-        reconciler_trouble(r->pass->job->reconciler, "Service was not made", r->pass->job->key,
-                           err);
+        reconciler_job_trouble(r->pass->job->reconciler, "Service was not made", r->pass->job->key,
+                               err);
     reconciler_finish(r, err && kube_is_terminating(err) ? err : NULL);
 }
 
@@ -220,7 +220,7 @@ static void on_group_refused(struct reconciler_request *r, const struct fleet_er
     bool is_repair = r->pass->is_repair;
 
     if (is_repair || gang_is_auto(&r->pass->observation.job)) {
-        reconciler_trouble(job->reconciler, "PodGroup was not made", job->key, err);
+        reconciler_job_trouble(job->reconciler, "PodGroup was not made", job->key, err);
         job->gang = is_repair ? job->gang : GANG_NONE;
     } else {
         fleet_errors_add(&job->pod_errors, "spec.runPolicy.scheduling.gang",

@@ -127,7 +127,7 @@ static void on_listed(void *user, const cJSON *list, const struct fleet_error *e
     events->uid = NULL;
     keep_note(events, note);
     if (err)
-        reconciler_trouble(job->reconciler, "Events of a pod were not read", job->key, err);
+        reconciler_job_trouble(job->reconciler, "Events of a pod were not read", job->key, err);
     manager_enqueue(job->reconciler->manager, job->key);
 }
 

@@ -166,8 +166,8 @@ static void on_written(void *user, const cJSON *pod, const struct fleet_error *e
     query->call = NULL;
     if (err && !kube_is_not_found(err) && !kube_is_conflict(err)) {
         report_refused(query, err->text);
-        reconciler_trouble(query->reconciler, "Labels of a worker were not put back", query->key,
-                           err);
+        reconciler_job_trouble(query->reconciler, "Labels of a worker were not put back",
+                               query->key, err);
     } else if (pod && !pod_labels_are_seen(pod)) {
         report_refused(query, TAKEN_AGAIN);
     }

@@ -34,11 +34,18 @@
 /* wait this long for overdue pods while the cache is not live */
 #define STALE_MS 300000.0
 
-void reconciler_trouble(const struct reconciler *r, const char *what, const char *job,
-                        const struct fleet_error *err)
+/* A line of the log; `job` is NULL if it is about the controller itself. */
+static void tell(const struct reconciler *r, const char *what, const char *job,
+                 const struct fleet_error *err)
 {
     if (r->options.on_trouble)
         r->options.on_trouble(r->options.user, what, job, err);
+}
+
+void reconciler_job_trouble(const struct reconciler *r, const char *what, const char *job,
+                            const struct fleet_error *err)
+{
+    tell(r, what, job, err);
 }
 
 /* ---- a look ---------------------------------------------------------------------------------- */
@@ -202,7 +209,7 @@ static void on_leading(void *user, int64_t epoch)
     r->epoch = epoch > 0 ? epoch : 1;
     if (r->options.open_network(r->options.user, &r->network, &err) == 0)
         return;
-    reconciler_trouble(r, "Hub could not be opened", NULL, &err);
+    tell(r, "Hub could not be opened", NULL, &err);
     manager_stop(r->manager);
 }
 
@@ -215,7 +222,7 @@ static void on_end(void *user, enum manager_end end)
 
 static void on_trouble(void *user, const char *what, const char *key, const struct fleet_error *err)
 {
-    reconciler_trouble(user, what, key, err);
+    tell(user, what, key, err);
 }
 
 static void add_metrics(struct reconciler *r)

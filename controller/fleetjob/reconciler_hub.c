@@ -79,8 +79,8 @@ static void on_evicted_deleted(void *user, const cJSON *object, const struct fle
 
     (void)object;
     if (err && !kube_is_not_found(err))
-        reconciler_trouble(eviction->reconciler, "Evicted worker was not deleted", eviction->job,
-                           err);
+        reconciler_job_trouble(eviction->reconciler, "Evicted worker was not deleted",
+                               eviction->job, err);
     free(eviction->job);
     free(eviction);
 }

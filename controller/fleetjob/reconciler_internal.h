@@ -37,8 +37,10 @@ struct reconciler {
     struct job_metrics job_metrics;
 };
 
-/* For the log; `what` is constant. */
-void reconciler_trouble(const struct reconciler *reconciler, const char *what, const char *job,
-                        const struct fleet_error *err);
+/* A line of the log about a job: `what` is constant, `job` its "namespace/name". It is the only way
+ * from the code of a job to the log (tools/check-logs.sh). */
+__attribute__((nonnull(3))) void reconciler_job_trouble(const struct reconciler *reconciler,
+                                                        const char *what, const char *job,
+                                                        const struct fleet_error *err);
 
 #endif

@@ -34,7 +34,7 @@ void reconciler_refuse(struct reconciler_pass *pass, const struct fleet_error *e
     if (!kube_is_retryable(err) || job->refusal.count >= TROUBLE_TRIES)
         reconciler_event(pass, true, WELLKNOWN_EVENT_CREATE_REFUSED, err->text);
     if (is_news)
-        reconciler_trouble(r, "Create refused", job->key, err);
+        reconciler_job_trouble(r, "Create refused", job->key, err);
     reconciler_requeue(pass, refusal_wait_ms(&job->refusal, generation, now_ms));
 }
 

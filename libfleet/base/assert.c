@@ -31,9 +31,10 @@ void fleet_assert_failed(const char *expression, const char *file, int line)
 {
     struct guard *guard = innermost;
 
-    (void)fprintf(stderr, "BUG: %s:%d: %s does not hold\n", file, line, expression);
-    if (!guard)
+    if (!guard) {
+        (void)fprintf(stderr, "BUG: %s:%d: %s does not hold\n", file, line, expression);
         abort();
+    }
     (void)snprintf(guard->text, guard->size, "%s:%d: %s does not hold", file, line, expression);
     innermost = guard->outer;
     longjmp(guard->back, 1);

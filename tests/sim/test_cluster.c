@@ -25,7 +25,7 @@
  *      when it was killed, cut off, or frozen and resumed.
  * (11) Once faults are over every job comes to its end, nothing is left of those deleted, and no
  *      worker of any outlives it.
- * (12) A line of the controller's log that names a job has the key of the job.
+ * (12) Each line of the controller's log has the key of a job, unless it is about the controller.
  *
  *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1, by JOBS=1
  *     processes at once. EXCUSES=1 prints the seeds in which rule (8) let something pass

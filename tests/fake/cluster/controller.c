@@ -12,6 +12,7 @@
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/leader_election.h"
 #include "controller/machinery/metrics.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_io.h"
@@ -86,9 +87,18 @@ static void on_end(void *user, enum manager_end end)
     spy->cluster->replicas[spy->replica].is_over = true;
 }
 
-/* A line of the log that names a job, by its own name or by that of a worker, has its key. */
+/* A line of the log without the key of a job is about the controller itself, and names no job, also
+ * not by a worker. */
 static void check_job_key(struct cluster *c, const char *what, const char *job, const char *text)
 {
+    static const char *const own[] = {"Watch failed", "Leader election failed",
+                                      "Hub could not be opened"};
+    bool is_own = false;
+
+    for (size_t i = 0; i < FLEET_COUNT(own); i++)
+        is_own |= strcmp(what, own[i]) == 0;
+    if (!job && !is_own)
+        cluster_broken(c, "(12) the line \"%s: %.100s\" has no job", what, text);
     for (int i = 0; !job && i < c->job_count; i++)
         if (strstr(text, c->jobs[i].name))
             cluster_broken(c, "(12) the line \"%s: %.100s\" names job %d and has no key", what,
