@@ -44,7 +44,7 @@ struct arguments_option {
     void *out; /* as the kind says; left alone when the option is not given */
     long long min, max;
     const char *const *words; /* NULL at the end */
-    const char *fallback;     /* WORD: taken where none of the words follows; NULL: one must */
+    const char *fallback;     /* WORD: the value if no word follows; NULL: a word must follow */
     char letter;              /* short form, or 0 */
 };
 

@@ -2,8 +2,8 @@
 # Each line of the log has its keys: in the controller the job, in agent and trainer rank and
 # generation. Prints the calls that could write another line.
 #
-# Code that knows a job (controller/fleetjob) has one way to the log, reconciler_job_trouble(), which
-# takes the job. Agent and trainer have a context (fleet_log_set_context()), which each line gets.
+# Code that knows a job (controller/fleetjob) has one way to the log, reconciler_job_trouble(). It
+# takes the job. Agent and trainer have a context (fleet_log_set_context()) that each line gets.
 # What the controller logs without a job is about itself and is listed here.
 set -euo pipefail
 cd "$(dirname "$0")/.."

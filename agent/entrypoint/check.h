@@ -23,7 +23,7 @@ enum entrypoint_state {
     ENTRYPOINT_STARTING,
     ENTRYPOINT_STATIC,        /* no loader */
     ENTRYPOINT_OTHER_MACHINE, /* its loader cannot load our library: of 32 bits, or emulated */
-    ENTRYPOINT_PRIVILEGED,    /* its loader will not: setuid, setgid or capabilities of the file */
+    ENTRYPOINT_PRIVILEGED,    /* its loader refuses it: setuid, setgid or file capabilities */
     ENTRYPOINT_IGNORES,       /* its loader did not load it, for an unknown reason */
 };
 
@@ -38,8 +38,8 @@ enum entrypoint_state {
  * on is final, unless the program executes another one. */
 enum entrypoint_state entrypoint_look(int pid);
 
-/* Wait until `pid` is the agent, has ended, or has been for `confirm_ms` one that never hands
- * over. */
+/* Wait until `pid` is the agent, has ended, or cannot hand over: its state has been one from STATIC
+ * on for `confirm_ms`. */
 enum entrypoint_state entrypoint_wait(int pid, double confirm_ms);
 
 /* Append the field, the reason and the remedy for a state from STATIC on: the command of process

@@ -7,8 +7,8 @@
  * Makefile), so that a picture needs no font on the machine and looks the same on all of them.
  * FreeType reads it.
  *
- * Sizes and widths are in pixels of the picture. Text is UTF-8; a byte that is none counts as
- * U+FFFD. A letter that the font does not have is its empty box.
+ * Sizes and widths are in pixels of the picture. Text is UTF-8; a byte that is not valid counts as
+ * U+FFFD. For a letter that it lacks, the font has an empty box.
  */
 
 #include <ft2build.h>
@@ -20,18 +20,18 @@ struct font;
 struct font *font_new(void);
 void font_free(struct font *font); /* NULL is fine */
 
-/* From the first letter's origin to where a next one would begin. */
+/* The width of `text`: from the origin of its first letter to that of a next one. */
 double font_width(const struct font *font, double size, const char *text);
 
 /*
  * The first letter of `text` at `size`: its outline, in 1/64 pixels from its origin, y upwards.
- * The outline is the font's until the next call, and may be changed. *out_advance: pixels to the
- * next letter. Returns what is behind the letter. `text` is not empty.
+ * The outline belongs to the font and is valid until the next call; the caller may change it.
+ * *out_advance: pixels to the next letter. Returns the rest of `text`, which must not be empty.
  */
 const char *font_letter(const struct font *font, double size, const char *text,
                         FT_Outline **out_outline, double *out_advance);
 
-/* For calls of FreeType that fail only when memory is missing: aborts if `error` is one. */
+/* Abort if `error` is one. For calls of FreeType that fail only if memory runs out. */
 void font_must(FT_Error error);
 
 /* The library that the outlines belong to; borrowed. */

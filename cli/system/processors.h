@@ -2,8 +2,8 @@
 #ifndef CLI_SYSTEM_PROCESSORS_H
 #define CLI_SYSTEM_PROCESSORS_H
 
-/* Processors that are ours to use: by affinity and by the quota of our control group (rounded
- * down), whichever is less; at least 1. */
+/* Processors that this process may use: the least of its affinity and the quota of its control
+ * group (rounded down); at least 1. */
 int processors_count(void);
 
 /* Compute threads of each of `trainers` on this machine: FLEET_THREADS, else the processors divided

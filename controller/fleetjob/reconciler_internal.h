@@ -28,7 +28,7 @@ struct reconciler {
     struct fleet_map jobs;     /* key → struct reconciler_job */
     struct pod_query *queries; /* pods that are asked about (pod_labels.c), a list */
     struct status_pace pace;
-    double pod_events_ms; /* from then on no job has a turn to ask for Events (pod_events.c) */
+    double pod_events_ms; /* when the next job may ask for Events of a pod (pod_events.c) */
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
     struct tried_pods tried_pods;

@@ -2,11 +2,12 @@
 #ifndef CONTROLLER_FLEETJOB_STATUS_COMPARE_H
 #define CONTROLLER_FLEETJOB_STATUS_COMPARE_H
 
-/* Is a new status worth a write, and how soon? */
+/* Decides whether a new status is worth a write, and how soon. */
 
 #include "controller/fleetjob/pass.h"
 
-/* In what before and after differ, into out->write. */
+/* Compare the status before and after the pass: out->write becomes the least write that the
+ * difference needs. */
 void status_compare(struct pass *pass);
 
 #endif

@@ -232,7 +232,7 @@ struct fleetjob_status {
         double loss;
         char *weights_sha256;
     } result;
-    cJSON *plan; /* libfleet/program/plan writes it; or NULL */
+    cJSON *plan; /* libfleet/plan/plan_json.c writes it; or NULL */
 };
 
 /* ---- the resource ---------------------------------------------------------------------------- */

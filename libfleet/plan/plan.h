@@ -3,7 +3,7 @@
 #define LIBFLEET_PLAN_PLAN_H
 
 /*
- * What a job will run on each rank and what that costs, from its two blocks and the world size:
+ * What a job runs on each rank and what that costs: from spec.strategy, spec.training, world size:
  *
  *   strategy_select -> model -> passes before autodiff -> autodiff -> passes after it -> layout
  *                   -> verify (after each) -> memory plan -> parts -> bytes, traffic -> digest
@@ -70,12 +70,12 @@ struct plan_request {
     bool is_undivided; /* the program of a rank that has all of the model: to use its weights */
     int threads;       /* compute threads of a rank; 0: not known, counted as one */
     bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
-    /* A trainer, whose number of ranks changes: settings stay on that only more ranks need, so that
+    /* For a trainer: its number of ranks changes, so settings that need several ranks stay on, and
      * the state is the same for any number. */
     bool keeps_settings;
     bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
-    bool is_draft;     /* without a digest, and nothing is said of idle knobs: for a search */
+    bool is_draft;     /* for a search: no digest, and no notes about idle knobs */
     /* Only a draft: a plan of the same training with the same passes, which differs in the division
      * over ranks alone. Its program is borrowed, not built again, unless a pass divides it. NULL:
      * none. */

@@ -18,7 +18,7 @@ const char *plan_strategy_path(const struct plan_request *request);
 
 /* ---- plan_select.c --------------------------------------------------------------------------- */
 
-/* What takes effect, the grid of ranks, and what of both the built-in runtime cannot run. */
+/* Select what takes effect, make the grid of ranks, and list what of it cannot run yet. */
 int plan_select(const struct plan_request *request, const struct strategy *asked, struct plan *plan,
                 struct fleet_errors *errors);
 

@@ -77,7 +77,7 @@ struct hub_start {
     int restarts;                 /* counted since the last reset */
     int restarts_total;           /* since the job began */
     int restarts_ignored;         /* those that a rule says do not count, ever */
-    int failures; /* restarts soon one after the other, up to now: the back-off goes on */
+    int failures; /* restarts in a row without progress, so far: the back-off goes on from them */
     /* how long to wait for recorded members that it has not heard from; 0 = 20 s */
     double unheard_ms;
     bool is_alone;    /* no pod of the job lives: no member is waited for */
@@ -139,7 +139,7 @@ enum hub_stall {
     HUB_STALL_TOO_FEW_MEMBERS,
     HUB_STALL_FORMING,       /* a generation was assigned, and not all members join it */
     HUB_STALL_STEP_TOO_LONG, /* a step takes much longer than those before */
-    HUB_STALL_HOLDER_AWAY,   /* one that alone holds the newest state does not answer */
+    HUB_STALL_HOLDER_AWAY,   /* the only member with the newest state does not answer */
     HUB_STALL_SUPERSEDED,    /* a member holds a greater epoch */
     HUB_STALLS
 };
