@@ -52,6 +52,7 @@ static bool is_handed_on(const char *entry)
         "FLEET_ISA",
         "FLEET_THREADS",
         FLEET_LOG_FORMAT_ENV,
+        "FLEET_SAMPLE_LOG",
         "FLEET_SAVE_PATIENCE_SECONDS",
     };
 

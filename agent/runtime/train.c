@@ -158,6 +158,7 @@ static int vote(struct trainer *trainer, int64_t update, bool is_finite, int64_t
 
     trainer->progress.voted = update;
     trainer->progress.voted_finite = is_finite;
+    sample_log_vote(trainer);
     rc = vote_cast(trainer->net.comm, &ballot, trainer_deadline_ms(trainer), err);
     if (rc < 0)
         return rc;

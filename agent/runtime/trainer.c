@@ -268,6 +268,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
         return rc;
     }
     start_prefetch(trainer);
+    sample_log_open(&trainer->samples);
     evaluate_open(trainer);
     fleet_strbuf_reserve(&trainer->report.line, LOG_LINE_MAX); /* before the first step */
     return 0;
@@ -277,6 +278,7 @@ void trainer_close(struct trainer *trainer)
 {
     struct backend *memory = trainer->device.memory_backend;
 
+    sample_log_close(&trainer->samples);
     snapshot_free(trainer->save.snapshot); /* reads the state */
     whole_release(&trainer->save.whole);
     exchange_close(trainer);

@@ -39,6 +39,7 @@
 #include "agent/runtime/step/exchange.h"
 #include "agent/runtime/step/leaf_range.h"
 #include "agent/runtime/step/running.h"
+#include "agent/runtime/step/sample_log.h"
 #include "agent/runtime/step/share.h"
 #include "agent/runtime/step/stage.h"
 #include "libfleet/plan/plan.h"
@@ -161,6 +162,7 @@ struct trainer {
     struct trainer_health health;
     struct trainer_report report;
     struct trainer_save save;
+    struct sample_log samples;
     struct control *control; /* to the agent */
 };
 

@@ -58,6 +58,7 @@ int leaf_load(struct trainer *trainer, int64_t update, int64_t leaf,
     unmap_input(trainer, &targets);
     if (rc < 0)
         return fleet_error_wrap(err, "step %" PRId64, batch + 1);
+    sample_log_read(trainer, update, leaf, first_sample(trainer, update, leaf));
     times_add(&trainer->report.times.data_s, started_ms);
     return 0;
 }

@@ -248,6 +248,7 @@ int update_commit(struct trainer *trainer, int64_t update, const float *leaves,
     memmove(trainer->progress.committed_leaves, leaves,
             (size_t)(leaf_count * trainer->job.row) * sizeof(*leaves));
     trainer->progress.committed = update;
+    sample_log_commit(trainer, update);
     return 0;
 }
 
