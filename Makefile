@@ -201,6 +201,13 @@ $(QUICK_MEMORY): tests/preload/quick_memory.c
 	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS_release) -fno-builtin -fPIC \
 	    -shared -o $@ $<
 
+# Preloaded into jobs by tests/chaos.
+SLOW_DISK := build/release/tests/preload/slow_disk.so
+$(SLOW_DISK): tests/preload/slow_disk.c
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) -std=c17 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS_release) -fPIC -shared -o $@ \
+	    $< -ldl
+
 # Opened by trainers, and linked into a test of its calls (cuda/cuda.mk).
 CUDA_FAKE_LIBRARY := build/cuda_fake/$(VARIANT)/libkernels.a
 $(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cublaslt): $(OUT)/tests/unit/test_%: \
@@ -308,6 +315,18 @@ combinations: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_combinations
 	@COMBINATIONS=500 FIRST=$(FIRST) FLEET_BIN=$(abspath $(BIN)) \
 	    $(OUT)/tests/integration/test_combinations
 
+# SECONDS is bash's own count: here it is a variable of make only.
+SEED ?= 1
+chaos: ## real jobs struck at random for SECONDS (600), or RUNS of them, by seeds from SEED (1)
+chaos: $(PROGRAMS) $(SLOW_DISK)
+	@tests/chaos/chaos.py --seconds '$(or $(SECONDS),600)' --runs '$(or $(RUNS),0)' --seed '$(SEED)'
+CHAOS_RUNS := 12
+check-chaos: ## a few runs of chaos, a minute
+check-chaos: $(PROGRAMS) $(SLOW_DISK)
+	@tests/chaos/chaos.py --runs $(CHAOS_RUNS)
+check-model: ## the membership protocol by spin, and whether its properties notice errors
+	@libfleet/rendezvous/model/check.sh
+
 benches: $(PROGRAMS) $(BENCHES)
 bench: prerequisites-test ## the figures of docs/status.md, beside their rivals where installed
 	@$(MAKE) --no-print-directory benches
@@ -357,6 +376,9 @@ check-image: image ## start every program in an otherwise empty root, train a jo
 check-transformers: ## exports in Hugging Face's transformers; gets it from PyPI (gigabytes)
 check-transformers: $(PROGRAMS)
 	@tests/transformers/run.sh --install
+check-foreign: ## scripts of Paddle and MindSpore (from PyPI) and PyTorch under a FleetJob
+check-foreign: $(PROGRAMS)
+	@tests/foreign/run.sh --install
 check-chart: ## lint the chart and render it for all kinds of values
 	@tests/chart/run.sh
 
@@ -450,7 +472,8 @@ include distributed/distributed.mk
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
-.PHONY: check-transformers check-valgrind install golden threaded check-chart check-image closure \
+.PHONY: check-foreign chaos check-chaos check-model check-transformers \
+    check-valgrind install golden threaded check-chart check-image closure \
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
     combinations benches bench-comm bench-cluster format check-format check-width check-prose \

@@ -2,8 +2,8 @@
 # Everything: `make test`. Stages, each counted; the last line adds them up.
 #
 #   tests/all.sh [STAGE…]
-#       stages: programs e2e chart hygiene release golden asan tsan levels cuda fuzz images
-#       transformers
+#       stages: programs e2e chart hygiene release golden asan tsan levels cuda fuzz model
+#       chaos images transformers
 #
 # Without a stage all of them: what needs no cluster runs beside the scenarios on it, which
 # mostly wait; its results are printed after theirs. A part says at its end how long it took, and
@@ -102,6 +102,8 @@ stage() {
         part "CUDA library" make -s -j2 cuda
         ;;
     fuzz) part "fuzz targets, ${FUZZ_SECONDS:-10} s each" make -s -j2 fuzz ;;
+    model) part "membership protocol, all histories of a model" make -s check-model ;;
+    chaos) part "chaos, a few runs" make -s check-chaos ;;
     images) part "images" tests/image/run.sh ;; # not made again: the cluster may be loading them
     *) echo "tests/all.sh: unknown stage $1" >&2; exit 2 ;;
     esac
@@ -142,7 +144,7 @@ else
     mkdir "$work/references"
     export FLEETJOB_REFERENCES=$work/references
     e2e/run.sh --measure # before others work
-    start_beside hygiene release golden asan tsan levels cuda fuzz images transformers
+    start_beside hygiene release golden model chaos asan tsan levels cuda fuzz images transformers
     stage e2e
     stage chart
     end_beside "beside the scenarios"

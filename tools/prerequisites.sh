@@ -9,7 +9,7 @@ build='gcc libc6-dev pkg-config libcjson-dev libcurl4-openssl-dev libssl-dev lib
        libwebsockets-dev libwebsockets-evlib-uv libyaml-dev
        libfreetype-dev libpng-dev fonts-dejavu-core'
 test='clang libclang-rt-14-dev clang-format clang-tidy shellcheck yamllint codespell libcmocka-dev
-      python3-yaml bats ccache musl-tools'
+      python3-yaml bats ccache musl-tools spin'
 
 wanted=''
 for goal in "$@"; do
