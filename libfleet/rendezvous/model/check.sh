@@ -67,7 +67,6 @@ notices P3 3 STEPS=1       # a step is made without the last vote
 notices P3 11 CELLS=2 CRASHES=1 # a state counts though a cell of it is lost
 notices P5 5 LINKS=1       # a hub goes on without the state of its members
 notices P6 6 STEPS=1 REPEATS=1 LINKS=1 # a member obeys what it has left
-notices P7 7 STEPS=2 ELECTIONS=1 # a hub goes on after it has learnt of the next
 notices P8 8 STEPS=1 CRASHES=1 # each cause counts, not each incident
 notices P9 9 STEPS=1 LINKS=1 # the first accusation evicts
 notices P10 10 STEPS=1 LOSSES=1 # a hub does not repeat an order

@@ -128,7 +128,7 @@ byte CELLS;  /* ranks that share a model: 1, or 2 as in a generation of two memb
 byte LEAST;  /* members of the smallest generation */
 byte STEPS;  /* of the job */
 byte breaks; /* 0 = nothing */
-byte losses, crashes, suspicions, links, goodbyes, outages, elections;
+byte losses, crashes, suspicions, links, goodbyes, outages, elections, moves;
 byte repeats; /* messages that come twice, heartbeats that come early */
 byte hurries; /* ends of patience that come early */
 byte failures, broken_links; /* that happened */
@@ -780,8 +780,10 @@ proctype MemberProcess(byte me) {
     :: over && is_last -> break
     :: d_step { !over && ME.hub == NO_HUB && hub[0].alive -> connect(me, 0) }
     :: d_step { !over && ME.hub == NO_HUB && hub[1].alive -> connect(me, 1) }
-    /* The hub is gone, or does not answer, which only one that leads must do. */
-    :: d_step { !over && ME.hub != NO_HUB && (!hub[ME.hub].alive || ME.hub != leader) ->
+    :: d_step { !over && ME.hub != NO_HUB && !hub[ME.hub].alive -> disconnect(me) }
+    /* The hub does not answer. */
+    :: d_step { !over && moves > 0 && ME.hub != NO_HUB && ME.hub != leader ->
+        moves--;
         disconnect(me) }
     :: d_step { !over && ME.mail != 0 && !ME.leaving -> obey(me) }
     /* The network repeats it. */
@@ -882,6 +884,7 @@ init {
             now.goodbyes = setting("GOODBYES", 0);
             now.outages = setting("OUTAGES", 0);
             now.elections = setting("ELECTIONS", 0);
+            now.moves = setting("MOVES", 0);
             now.repeats = setting("REPEATS", 0);
             now.hurries = setting("HURRIES", 0);
         };
