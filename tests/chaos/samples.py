@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Was every sample used exactly once? From the logs of agent/runtime/sample_log.h."""
+"""Was every sample used exactly once? From the logs of agent/runtime/step/sample_log.h."""
 
 import collections
 import json

@@ -50,6 +50,7 @@ holds STEPS=1 LOSSES=2
 holds STEPS=1 GOODBYES=1 LOSSES=1
 holds STEPS=1 LINKS=1
 holds STEPS=1 SUSPICIONS=1
+holds STEPS=1 LINKS=1 HURRIES=1 REPEATS=1
 holds STEPS=2 CELLS=2 CRASHES=1
 holds STEPS=2 CELLS=2 LOSSES=1 ELECTIONS=1
 if [ "${1:-}" = --more ]; then
@@ -60,7 +61,7 @@ if [ "${1:-}" = --more ]; then
     holds STEPS=2 CELLS=2 CRASHES=1 ELECTIONS=1
 fi
 
-echo "and each of them notices an error:"
+echo "and these notice errors:"
 notices P1 1 SUSPICIONS=1  # a member votes in a generation that it has left
 notices P2 2 ELECTIONS=1   # a hub does not wait for the record
 notices P3 3 STEPS=1       # a step is made without the last vote

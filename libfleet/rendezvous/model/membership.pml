@@ -3,8 +3,7 @@
 /*
  * The membership protocol of a job, for spin: three members, and two leaders one after the other
  * with a hub each. It says with less what hub.c and member.c say: a member is one process, and
- * there is no time. What the code decides by time may happen here at any moment, so no property
- * depends on a clock.
+ * there is no clock.
  *
  *   hello, ready, heartbeat   each of them carries the whole status of a member (receive)
  *   start                     ASSIGN, which the hub repeats when a status does not fit
@@ -34,12 +33,13 @@
  *  (P9) One failure evicts no member (rule 7).
  *  (P10) Each history ends with a finished job: a lost message, member or leader is no hang.
  *
- * P1 to P9 hold in all histories. For P10 (-DENDS) heartbeats and the end of a hub's patience come
- * when nothing else can happen; then a history that returns to an earlier state is a hang.
+ * What the code does by time, heartbeats and the end of a hub's patience, comes here when nothing
+ * else can happen. A history in which that is so too often is a hang. Budgets (REPEATS, HURRIES)
+ * let a few of them come at any moment.
  *
  * Not here: resizes, checkpoints, several processes of a member, own trainers.
  *
- * model/check.sh runs all configurations, and breaks each property once (-DBREAK_…).
+ * check.sh runs the configurations, and breaks the properties with the errors that BREAK numbers.
  */
 
 /* Settings come from the environment, so one compiled checker serves all configurations. */
@@ -219,7 +219,7 @@ inline replace(m) {
 /* May it propose a generation? */
 #define may_form(h)                                                                                \
     (hub[h].phase == GATHERING && count_candidates(h) >= LEAST && !leaves(h, 0) &&                 \
-     !leaves(h, 1) && !leaves(h, 2) && (count_candidates(h) == MEMBERS || hub[h].impatient) &&       \
+     !leaves(h, 1) && !leaves(h, 2) && (count_candidates(h) == MEMBERS || hub[h].impatient) &&     \
      (hub[h].unheard == 0 || hub[h].impatient))
 
 inline break_generation(h, fails) {
@@ -660,7 +660,7 @@ proctype HubProcess(byte h) {
     (!has(MINE.members, k) || (member[k].obeyed == ME.obeyed && member[k].state == RUNNING))
 #define everyone_is_there (is_there(0) && is_there(1) && is_there(2))
 #define is_peer(k)                                                                                 \
-    ((k) != me && has(MINE.members, k) && member[k].obeyed == ME.obeyed &&                          \
+    ((k) != me && has(MINE.members, k) && member[k].obeyed == ME.obeyed &&                         \
      member[k].state == RUNNING && member[k].restored)
 
 inline connect(me, h) {
@@ -809,7 +809,8 @@ proctype MemberProcess(byte me) {
         gen[late[me]].done < STEPS -> cast_vote(me, late[me]) }
     /* Faults. */
     :: d_step { !over && crashes > 0 -> crashes--; failures++; replace(me) }
-    :: atomic { !over && links > 0 && trains && ME.restored && (is_peer(0) || is_peer(1) || is_peer(2)) ->
+    :: atomic { !over && links > 0 && trains && ME.restored &&
+        (is_peer(0) || is_peer(1) || is_peer(2)) ->
         if
         :: is_peer(0) -> who = 0
         :: is_peer(1) -> who = 1
@@ -829,7 +830,8 @@ proctype MemberProcess(byte me) {
         goodbyes--; /* it leaves its generation once this was sent */
         ME.leaving = 1;
         say(me) }
-    :: d_step { !over && ME.leaving && !ME.to_say -> failures++; replace(me) } /* its goodbye was lost */
+    /* Its goodbye was lost. */
+    :: d_step { !over && ME.leaving && !ME.to_say -> failures++; replace(me) }
     od
 }
 
