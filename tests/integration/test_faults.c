@@ -177,6 +177,14 @@ static void test_faults__wrong_variables_are_refused(void **state)
             fail_msg("FLEET_THREADS=%s: %s", threads[i], errors);
     }
     assert_int_equal(unsetenv("FLEET_THREADS"), 0);
+    assert_int_equal(setenv("FLEET_SAVE_PATIENCE_SECONDS", "5m", 1), 0);
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(unsetenv("FLEET_SAVE_PATIENCE_SECONDS"), 0);
+    assert_int_equal(run.exit_code, 1);
+    assert_int_equal(run.step_count, 0);
+    if (!strstr(run.errors, "FLEET_SAVE_PATIENCE_SECONDS is \"5m\", not a number between 0 and"))
+        fail_msg("%s", run.errors);
+    job_run_release(&run);
     assert_int_equal(setenv("FLEET_ISA", "avx3", 1), 0);
     run_in(folder, NULL, NULL, &run);
     assert_int_equal(unsetenv("FLEET_ISA"), 0);

@@ -34,8 +34,11 @@ static int try_to_write(const char *path, struct fleet_error *err)
 int save_open(struct trainer *trainer, struct fleet_error *err)
 {
     const struct training_checkpoint *config = &trainer->job.config.checkpoint;
-    int rc = trainer->job.config.has_checkpoint ? try_to_write(config->path, err) : 0;
+    int rc = save_read_patience(trainer, err);
 
+    if (rc < 0)
+        return rc;
+    rc = trainer->job.config.has_checkpoint ? try_to_write(config->path, err) : 0;
     if (rc == -EACCES || rc == -EPERM)
         return fleet_error(
             err, rc,

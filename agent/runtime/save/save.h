@@ -37,6 +37,7 @@ struct trainer_save {
     int64_t failed_step; /* the last one of these whose save has failed; 0 = none */
     int failures;        /* failed saves since the last complete one; first rank only */
     double retry_at_ms;  /* while failures > 0 */
+    double patience_ms;  /* how long the last checkpoint of the job is tried */
     char error[LINK_TEXT_SIZE]; /* of the last failed save */
     int64_t newest_step;        /* of the newest complete checkpoint known here; 0 = none */
     char newest_folder[CHECKPOINT_FOLDER_MAX];

@@ -48,6 +48,9 @@ void save_alone(struct trainer *trainer);
 /* All ranks write the newest committed update, each a part. Errors of the collectives. */
 int save_together(struct trainer *trainer, struct fleet_error *err);
 
+/* From the environment, for save_last(). -EINVAL with the variable, its value and the range. */
+int save_read_patience(struct trainer *trainer, struct fleet_error *err);
+
 /* The job does not succeed without its last checkpoint. Errors as save_if_due(). */
 int save_last(struct trainer *trainer, struct fleet_error *err);
 

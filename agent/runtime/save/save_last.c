@@ -60,14 +60,15 @@ static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
     return true;
 }
 
-static double patience_ms(void)
+int save_read_patience(struct trainer *trainer, struct fleet_error *err)
 {
     int seconds;
+    int rc = fleet_variable_number(LINK_SAVE_PATIENCE_ENV, 0, SAVE_PATIENCE_S_MAX, SAVE_PATIENCE_S,
+                                   &seconds, err);
 
-    return fleet_variable_number(LINK_SAVE_PATIENCE_ENV, 0, SAVE_PATIENCE_S_MAX, SAVE_PATIENCE_S,
-                                 &seconds, NULL) < 0
-               ? SAVE_PATIENCE_S * 1e3
-               : seconds * 1e3;
+    if (rc == 0)
+        trainer->save.patience_ms = seconds * 1e3;
+    return rc;
 }
 
 /* The job does not succeed without its last checkpoint. */
@@ -76,7 +77,7 @@ int save_last(struct trainer *trainer, struct fleet_error *err)
     FLEET_AUTO_STRBUF struct fleet_strbuf newest = {0};
 
     /* Divided state takes all ranks to save, and the others wait for this one. */
-    if (insist(trainer, save_is_divided(trainer) ? 0 : patience_ms(), false))
+    if (insist(trainer, save_is_divided(trainer) ? 0 : trainer->save.patience_ms, false))
         return 0;
     if (atomic_load(control_stop(trainer->control)))
         return fleet_error(err, -ECANCELED, "the generation is over");
@@ -87,7 +88,7 @@ int save_last(struct trainer *trainer, struct fleet_error *err)
                        "the last checkpoint, of step %" PRId64
                        ", could not be written to %s and is lost (tried for %.0f s): %s; %s",
                        trainer_steps(trainer, trainer->progress.committed),
-                       trainer->job.config.checkpoint.path, patience_ms() / 1e3,
+                       trainer->job.config.checkpoint.path, trainer->save.patience_ms / 1e3,
                        trainer->save.error, newest.text);
 }
 
