@@ -147,6 +147,8 @@ static void expect_failure(const char *folder, const char *workers, int steps,
     job_run_release(&run);
 }
 
+#define DIVIDED \
+    "  strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.01}}\n"
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* The sums of layer_norm overflow for one letter, which only one micro-batch has seen. */
@@ -164,6 +166,30 @@ static void test_health__nan_of_one_micro_batch(void **state)
         expect_failure(folder, cases[i].workers, 0,
                        WORDS("step 1: ", "h.0.ln_1", "operator layer_norm (forward)",
                              "micro-batch 5 on", cases[i].rank, "stopped after step 0"));
+    remove_folder(folder);
+}
+
+/* Ranks take micro-batches in turn, and gather parameters in all of them. */
+static void test_health__nan_where_parameters_are_divided(void **state)
+{
+    static const struct {
+        const char *workers, *rank;
+    } cases[] = {{"1", "rank 0"}, {"2", "rank 1"}, {"3", "rank 2"}, {"5", "rank 0"}};
+    char *folder = make_folder();
+
+    (void)state;
+    write_weights(folder, 'Z', 3.0e38f);
+    write_job(folder, ", initialWeights: " WEIGHTS, 3, "0.001", DIVIDED);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        expect_failure(folder, cases[i].workers, 0,
+                       WORDS("step 1: ", "h.0.ln_1", "operator layer_norm (forward)",
+                             "micro-batch 5 on", cases[i].rank, "stopped after step 0"));
+    remove_folder(folder);
+    folder = make_folder();
+    write_weights(folder, -1, NAN);
+    write_job(folder, ", initialWeights: " WEIGHTS, 3, "0.001", DIVIDED);
+    expect_failure(folder, "3", 0,
+                   WORDS("step 1: NaN in 8192 of 8192 values of parameter wte.weight"));
     remove_folder(folder);
 }
 
@@ -388,6 +414,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_health__nan_of_one_micro_batch),
+        cmocka_unit_test(test_health__nan_where_parameters_are_divided),
         cmocka_unit_test(test_health__nan_within_an_update),
         cmocka_unit_test(test_health__nan_that_was_there_before),
         cmocka_unit_test(test_health__infinity_of_an_update),

@@ -140,6 +140,14 @@ static void test_rollback__makes_again_what_ranks_have_divided(void **state)
     expect_same_after_death("sharded", "sharding: true, sharding_configs: {sharding_degree: 3}");
 }
 
+/* Parameters, too. */
+static void test_rollback__makes_again_divided_parameters(void **state)
+{
+    (void)state;
+    expect_same_after_death("sharded", "sharding: true, sharding_configs: {stage: 3, "
+                                       "fuse_broadcast_MB: 0.001}");
+}
+
 /* Trying again would fail again: the older checkpoint, said in the warning, and no restart. */
 static void test_rollback__takes_an_older_checkpoint_if_a_save_has_failed(void **state)
 {
@@ -163,6 +171,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rollback__makes_again_what_all_were_writing,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_rollback__makes_again_what_ranks_have_divided,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_rollback__makes_again_divided_parameters,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(
             test_rollback__takes_an_older_checkpoint_if_a_save_has_failed, job_folder_make,

@@ -109,7 +109,8 @@ void executor_cancel(struct executor *executor);
  * Run the micro-batch section as executor_run() does, but slowly and as if this rank were alone.
  * After each operator `watch` gets the memory that it has written (out[i], device memory; NULL if
  * absent). If `watch` returns false, the run ends with 0. Its time is not counted. Errors as
- * executor_run().
+ * executor_run(). Gathers (gather.h) are the exception: all ranks run them together, also behind
+ * that end, and with scalars->absent nothing else runs.
  */
 typedef bool (*executor_watch)(void *context, const struct program_op *op, void *const *out);
 int executor_inspect(struct executor *executor, const struct executor_bases *bases,

@@ -12,6 +12,7 @@
 #include "agent/runtime/executor/graphs.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/gathers.h"
 
 /* Start the communication of EXCHANGE that may run once launch `at` has ended. */
 static int start_ready(struct executor *executor, int at, const struct executor_bases *bases,
@@ -160,23 +161,29 @@ int executor_inspect(struct executor *executor, const struct executor_bases *bas
 {
     static const struct communication alone;
     const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
+    bool is_over = scalars->absent;
 
     for (int i = first[0]; i < first[1]; i++) {
         const struct launch *launch = &executor->launches[i];
+        bool is_gather = gathers_is(launch->op);
         void *out[OP_OUTPUTS_MAX];
         int rc;
+        if (is_over && !is_gather)
+            continue;
         if (atomic_load_explicit(stop, memory_order_relaxed))
             return executor_refuse_stopped(launch, err);
-        rc = launch->kernel ? executor_launch_kernel(executor, launch, bases, scalars, err)
-                            : communication_run(&alone, executor->backend, executor->program,
-                                                launch->op, executor_address(bases, launch->in[0]),
-                                                executor_address(bases, launch->out[0]), err);
+        rc = is_gather ? executor_launch(executor, (int)(launch->op - executor->program->ops),
+                                         bases, scalars, err)
+             : launch->kernel
+                 ? executor_launch_kernel(executor, launch, bases, scalars, err)
+                 : communication_run(&alone, executor->backend, executor->program, launch->op,
+                                     executor_address(bases, launch->in[0]),
+                                     executor_address(bases, launch->out[0]), err);
         if (rc < 0)
             return rc;
         for (int o = 0; o < OP_OUTPUTS_MAX; o++)
             out[o] = executor_address(bases, launch->out[o]);
-        if (!watch(context, launch->op, out))
-            break;
+        is_over = is_over || is_gather ? is_over : !watch(context, launch->op, out);
     }
     return 0;
 }

@@ -145,16 +145,36 @@ static void find_in_flat(struct trainer *trainer, const float *flat, enum owners
     }
 }
 
+/* Nothing is left to look for in this rank's micro-batches. */
+static bool is_over(const struct report *report)
+{
+    return report->parameter.is_found || report->micro_batch.is_found;
+}
+
+/* Other ranks gather parameters in `rounds` more micro-batches. */
+static int take_part(struct trainer *trainer, int64_t rounds, struct fleet_error *err)
+{
+    struct run_scalars scalars = {.absent = true};
+    struct finding none;
+
+    for (int64_t i = 0; i < rounds; i++)
+        if (diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
+                                 trainer->device.backend, &trainer->state.bases, &scalars,
+                                 control_stop(trainer->control), &none, err) < 0)
+            return err->code;
+    return 0;
+}
+
 static int find_in_leaves(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                           struct report *report, struct fleet_error *err)
 {
     struct executor_bases bases = trainer->state.bases;
+    int64_t rounds = leaf_range_own(range) + exchange_absences(trainer, range);
 
-    if (stage_is_used(trainer) || exchange_gathers(trainer)) /* it lacks what others would send */
+    if (stage_is_used(trainer)) /* a stage alone lacks what others would send */
         return 0;
     bases.segment[MEMORY_GRADIENTS] = trainer->state.slots[0];
-    for (int64_t leaf = range->first; leaf < range->end && !report->micro_batch.is_found;
-         leaf += range->step) {
+    for (int64_t leaf = range->first; leaf < range->end && !is_over(report); leaf += range->step) {
         struct run_scalars scalars = leaf_scalars(trainer, update, leaf);
         if (leaf_load(trainer, update, leaf, &bases, err) < 0 ||
             diagnose_micro_batch(trainer->device.executor, &trainer->job.plan.program,
@@ -162,8 +182,9 @@ static int find_in_leaves(struct trainer *trainer, int64_t update, const struct 
                                  control_stop(trainer->control), &report->micro_batch, err) < 0)
             return err->code;
         report->leaf = leaf;
+        rounds--;
     }
-    return 0;
+    return exchange_gathers(trainer) ? take_part(trainer, rounds, err) : 0;
 }
 
 /* The update operator that writes parameter `var`. */
@@ -291,7 +312,7 @@ int diagnose_update(struct trainer *trainer, int64_t update, const struct leaf_r
     find_in_flat(trainer, trainer->state.slots[0], OWNERSHIP_GRADIENTS, &mine.sum);
     find_in_flat(trainer, trainer->state.bases.segment[MEMORY_PARAMETERS], OWNERSHIP_PARAMETERS,
                  &mine.parameter);
-    if (!mine.parameter.is_found && find_in_leaves(trainer, update, range, &mine, err) < 0)
+    if (find_in_leaves(trainer, update, range, &mine, err) < 0)
         return err->code;
     if (comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                         err) < 0)

@@ -41,8 +41,8 @@ void diagnose_values(struct backend *backend, enum program_type type, const void
                      int64_t count, struct finding *out);
 
 /* Find the first operator of a micro-batch that writes a value that is not finite. The inputs of
- * the micro-batch are already loaded. Overwrites the gradient space of `bases`. Errors as
- * executor_run(). */
+ * the micro-batch are already loaded. Overwrites the gradient space of `bases`. With
+ * scalars->absent it only takes part in gathers. Errors as executor_run(). */
 int diagnose_micro_batch(struct executor *executor, const struct program *program,
                          struct backend *backend, const struct executor_bases *bases,
                          const struct run_scalars *scalars, const atomic_bool *stop,
