@@ -148,6 +148,13 @@ static void test_training_fields__evaluation_does_not_depend_on_workers(void **s
     }
     evaluate_on("4", 0, &found);
     expect_same(&found, &one);
+    /* 8 micro-batches: of three ranks that gather parameters, one has fewer */
+    write_job(data.text, ADAMW, "steps: 10, evaluation: {everySteps: 3}",
+              "strategy: {sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.001}}");
+    evaluate_on("3", 6, &found);
+    expect_same(&found, &one);
+    evaluate_on("4", 0, &found);
+    expect_same(&found, &one);
 }
 
 /* Held-out data that are the training data, no dropout in the way: with a learning rate of next to
