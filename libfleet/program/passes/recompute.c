@@ -25,9 +25,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/program/passes/offload.h"
 #include "libfleet/program/passes/pass.h"
+#include "libfleet/program/passes/tensor_names.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy.h"
 
@@ -55,9 +56,7 @@ static void recompute_init(struct recompute *r, struct program *program)
                             .last_write = calloc(vars, sizeof(int)),
                             .held = calloc(vars, sizeof(bool))};
     fleet_assert(r->first_read && r->last_write && r->held);
-    while (r->forward_count < program->op_count && !program->ops[r->forward_count].backward &&
-           program->ops[r->forward_count].section == PROGRAM_SECTION_MICRO_BATCH)
-        r->forward_count++;
+    r->forward_count = tensor_names_forward(program);
     for (int i = 0; i < program->var_count; i++) {
         r->first_read[i] = r->forward_count;
         r->last_write[i] = -1;
@@ -314,90 +313,6 @@ static int offload(struct recompute *r, const struct pass_context *context, stru
 
 /* ---- which checkpoints ----------------------------------------------------------------------- */
 
-/* What the last forward operator of block `layer` writes, or PROGRAM_NONE. */
-static int block_output(const struct recompute *r, int layer)
-{
-    for (int i = r->forward_count - 1; i >= 0; i--)
-        if (r->program->ops[i].layer == layer)
-            return r->program->ops[i].outputs[0];
-    return PROGRAM_NONE;
-}
-
-static int count_blocks(const struct recompute *r)
-{
-    int blocks = 0;
-
-    for (int i = 0; i < r->forward_count; i++)
-        if (r->program->ops[i].layer >= blocks)
-            blocks = r->program->ops[i].layer + 1;
-    return blocks;
-}
-
-/* "h.7" and "h.0": no slip of the finger. */
-static bool differs_in_digits(const char *a, const char *b)
-{
-    for (;;) {
-        a += strspn(a, "0123456789");
-        b += strspn(b, "0123456789");
-        if (*a != *b || !*a)
-            return *a == *b;
-        a++;
-        b++;
-    }
-}
-
-/* "; the blocks' outputs are h.0 … h.3", or what was meant. */
-static void append_help(const struct recompute *r, const char *name, struct fleet_strbuf *out)
-{
-    const struct program *program = r->program;
-    FLEET_AUTO_FREE const char **names = calloc((size_t)program->var_count + 1, sizeof(*names));
-    int blocks = count_blocks(r), first, last;
-    const char *meant;
-    size_t count = 0;
-
-    fleet_assert(names);
-    for (int i = 0; i < program->var_count; i++)
-        if (program->vars[i].role == PROGRAM_ROLE_ACTIVATION && !strchr(program->vars[i].name, '@'))
-            names[count++] = program->vars[i].name;
-    meant = fleet_closest_word(name, names, count);
-    if (meant && differs_in_digits(name, meant))
-        meant = NULL;
-    if (meant)
-        fleet_strbuf_appendf(out, ", did you mean %s?", meant);
-    first = blocks > 0 ? block_output(r, 0) : PROGRAM_NONE;
-    last = blocks > 1 ? block_output(r, blocks - 1) : PROGRAM_NONE;
-    if (first != PROGRAM_NONE && last != PROGRAM_NONE)
-        fleet_strbuf_appendf(out, "%s outputs of this model's layers are %s … %s",
-                             meant ? " The" : "; the", program->vars[first].name,
-                             program->vars[last].name);
-}
-
-static bool is_tensor(const struct program *program, const char *name)
-{
-    return program_find_var(program, name) != PROGRAM_NONE && !strchr(name, '@'); /* backward */
-}
-
-/* All that are not there, in one message: a pass has one error. */
-static int refuse_names(const struct recompute *r, const struct strategy_strings *names,
-                        struct fleet_error *err)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf missing = {0}, help = {0};
-    size_t count = 0, first = 0;
-
-    for (size_t i = 0; i < names->count; i++) {
-        if (is_tensor(r->program, names->items[i]))
-            continue;
-        first = count++ == 0 ? i : first;
-        fleet_strbuf_appendf(&missing, "%s\"%.60s\"", missing.length ? ", " : "", names->items[i]);
-    }
-    append_help(r, names->items[first], &help);
-    if (count == 1)
-        return fleet_error(err, -EINVAL, "recompute_configs.checkpoints[%zu]: no tensor %s%s",
-                           first, missing.text, fleet_strbuf_text(&help));
-    return fleet_error(err, -EINVAL, "recompute_configs.checkpoints: no tensors %s%s", missing.text,
-                       fleet_strbuf_text(&help));
-}
-
 static int find_named(const struct recompute *r, const struct strategy_strings *names, int *out,
                       struct fleet_error *err)
 {
@@ -405,10 +320,10 @@ static int find_named(const struct recompute *r, const struct strategy_strings *
     int count = 0;
 
     for (size_t i = 0; i < names->count; i++) {
-        bool is_here = is_tensor(r->program, names->items[i]);
+        bool is_here = tensor_names_has(r->program, names->items[i]);
 
         if (!is_here && !is_stage)
-            return refuse_names(r, names, err);
+            return tensor_names_check(r->program, names, "recompute_configs.checkpoints", err);
         if (is_here)
             out[count++] = program_find_var(r->program, names->items[i]);
     }
@@ -418,30 +333,22 @@ static int find_named(const struct recompute *r, const struct strategy_strings *
 int recompute_check(const struct program *program, const struct pass_context *context,
                     struct fleet_error *err)
 {
-    const struct strategy_strings *names = &context->strategy->recompute_configs.checkpoints;
-    struct recompute r = {.program = (struct program *)(uintptr_t)program};
-    int rc = 0;
-
-    if (!recompute_wanted(context))
-        return 0;
-    while (r.forward_count < program->op_count && !program->ops[r.forward_count].backward)
-        r.forward_count++;
-    for (size_t i = 0; i < names->count && rc == 0; i++)
-        if (!is_tensor(program, names->items[i]))
-            rc = refuse_names(&r, names, err);
-    return rc;
+    return recompute_wanted(context)
+               ? tensor_names_check(program, &context->strategy->recompute_configs.checkpoints,
+                                    "recompute_configs.checkpoints", err)
+               : 0;
 }
 
 /* Blocks fall into about √blocks segments; what follows the last checkpoint is kept. */
 static int choose(const struct recompute *r, int *out)
 {
-    int blocks = count_blocks(r), segments, count = 0;
+    int blocks = tensor_names_blocks(r->program), segments, count = 0;
 
     segments = (int)lround(sqrt((double)blocks));
     if (segments < 2)
         segments = 2;
     for (int i = 1; i < segments && blocks > 1; i++) {
-        int var = block_output(r, (blocks * i + segments - 1) / segments - 1);
+        int var = tensor_names_block_output(r->program, (blocks * i + segments - 1) / segments - 1);
         if (var != PROGRAM_NONE)
             out[count++] = var;
     }
