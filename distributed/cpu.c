@@ -181,10 +181,13 @@ static int connect_all(const struct meeting *m, const char *endpoint, struct fle
                                        .stop = -1,
                                        .neighbours = COMM_NEIGHBOURS_SHARED};
     char purpose[300];
-    int rc;
+    int rc = list ? world_encryption(&options.encrypts, err)
+                  : fleet_error(err, -ENOMEM, "out of memory");
 
-    if (!list)
-        return fleet_error(err, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        free(list);
+        return rc;
+    }
     for (int r = 0; r < m->world; r++)
         list[r] = m->addresses[r];
     options.addresses = list;

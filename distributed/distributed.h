@@ -39,6 +39,10 @@ double group_deadline(const struct fleet_group *group);
  * FLEET_JOB_UID, the generation, and `text`, which tells one use from another. */
 void world_key(const char *text, int generation, uint8_t out[32]);
 
+/* Do connections between machines encrypt? FLEET_DATA_ENCRYPTION is AES-GCM, None or not set.
+ * -EINVAL: another value, or AES-GCM without FLEET_WORLD_SECRET: everybody could make the keys. */
+int world_encryption(bool *out, struct fleet_error *err);
+
 /* A listening socket on host:port of `rank`, not blocking. Errors: tcp_address_parse(), errno. */
 int endpoint_listen(const char *endpoint, int rank, struct fleet_error *err);
 

@@ -98,6 +98,22 @@ void world_key(const char *text, int generation, uint8_t out[32])
     fleet_sha256_finish(sha, out);
 }
 
+int world_encryption(bool *out, struct fleet_error *err)
+{
+    const char *value = getenv("FLEET_DATA_ENCRYPTION"), *secret = getenv("FLEET_WORLD_SECRET");
+    bool encrypts = value && strcmp(value, "AES-GCM") == 0;
+
+    if (value && value[0] && !encrypts && strcmp(value, "None") != 0)
+        return fleet_error(err, -EINVAL,
+                           "FLEET_DATA_ENCRYPTION: is \"%.40s\", allowed: AES-GCM, None", value);
+    if (encrypts && (!secret || !secret[0]))
+        return fleet_error(err, -EINVAL,
+                           "FLEET_DATA_ENCRYPTION: AES-GCM needs FLEET_WORLD_SECRET, the same on "
+                           "all ranks: the keys are made of it");
+    *out = encrypts;
+    return 0;
+}
+
 static int connect_world(const struct fleet_env *env, struct comm **out, struct fleet_error *err)
 {
     const char *endpoints = getenv("PADDLE_TRAINER_ENDPOINTS");
@@ -114,6 +130,8 @@ static int connect_world(const struct fleet_env *env, struct comm **out, struct 
     addresses = calloc((size_t)env->world, sizeof(*addresses));
     rc = !text || !addresses ? fleet_error(err, -ENOMEM, "out of memory")
                              : split_endpoints(text, env->world, addresses, err);
+    if (rc == 0)
+        rc = world_encryption(&options.encrypts, err);
     if (rc == 0) {
         listener = endpoint_listen(addresses[env->rank], env->rank, err);
         rc = listener < 0 ? listener : 0;

@@ -102,6 +102,10 @@ int fleet_env_read(struct fleet_env *out, struct fleet_error *err);
  * FLEET_WORLD_SECRET, if set, must be the same on all ranks: each connection proves it. Without it
  * the proof is made of FLEET_JOB_UID, FLEET_GENERATION and the endpoints. This keeps processes of
  * another job or an older generation away, but not an attacker who knows these values.
+ *
+ * FLEET_DATA_ENCRYPTION=AES-GCM encrypts what ranks on different machines send each other, with
+ * keys made of FLEET_WORLD_SECRET, which it needs. It must be the same on all ranks: a rank with
+ * another value cannot connect. "None", or not set: only the proof at the beginning.
  */
 int fleet_env_init(struct fleet_error *err);
 

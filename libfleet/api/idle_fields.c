@@ -156,7 +156,8 @@ static const char *data_encryption(const struct fleetjob_spec *spec, const struc
 {
     (void)s;
     return spec->run_policy.data_encryption == FLEETJOB_ENCRYPTION_AES_GCM && !spec->has_training
-               ? "own trainers send their data themselves"
+               ? "own trainers send their data themselves; with fleet.h they encrypt it if their "
+                 "variables have FLEET_DATA_ENCRYPTION=AES-GCM and a FLEET_WORLD_SECRET"
                : NULL;
 }
 

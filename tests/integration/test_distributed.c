@@ -362,6 +362,32 @@ static void wrong_variables(void)
     CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "required for 3 ranks"));
 }
 
+static void encryption_refused(void)
+{
+    (void)setenv("FLEET_DATA_ENCRYPTION", "aes", 1);
+    CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "FLEET_DATA_ENCRYPTION: is \"aes\""));
+    CHECK(fleet_cpu_env_init(rank, world, master, &err) == -EINVAL);
+    (void)setenv("FLEET_DATA_ENCRYPTION", "AES-GCM", 1);
+    (void)setenv("FLEET_WORLD_SECRET", "", 1);
+    CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "needs FLEET_WORLD_SECRET"));
+    (void)unsetenv("FLEET_WORLD_SECRET");
+    CHECK(fleet_env_init(&err) == -EINVAL && strstr(err.text, "needs FLEET_WORLD_SECRET"));
+}
+
+static void encrypted(void)
+{
+    (void)setenv("FLEET_DATA_ENCRYPTION", "AES-GCM", 1);
+    reductions();
+}
+
+/* Rank 2 does not encrypt, so no rank takes it for one of the world. */
+static void partly_encrypted(void)
+{
+    (void)setenv("FLEET_DATA_ENCRYPTION", rank == 2 ? "None" : "AES-GCM", 1);
+    set_number("PADDLE_PG_TIMEOUT", 2000);
+    CHECK(fleet_env_init(&err) < 0);
+}
+
 static void test_distributed__wrong_arguments(void **state)
 {
     (void)state;
@@ -390,6 +416,24 @@ static void test_distributed__wrong_variables(void **state)
 {
     (void)state;
     run_processes(WORLD, wrong_variables, -1);
+}
+
+static void test_distributed__encryption_needs_a_secret(void **state)
+{
+    (void)state;
+    run_processes(WORLD, encryption_refused, -1);
+}
+
+static void test_distributed__encryption(void **state)
+{
+    (void)state;
+    run_processes(WORLD, encrypted, -1);
+}
+
+static void test_distributed__encryption_on_some_ranks_only(void **state)
+{
+    (void)state;
+    run_processes(WORLD, partly_encrypted, -1);
 }
 
 /* ---- the library as a file ------------------------------------------------------------------- */
@@ -434,6 +478,9 @@ int main(void)
         cmocka_unit_test(test_distributed__another_size_on_another_rank),
         cmocka_unit_test(test_distributed__a_dead_peer),
         cmocka_unit_test(test_distributed__wrong_variables),
+        cmocka_unit_test(test_distributed__encryption_needs_a_secret),
+        cmocka_unit_test(test_distributed__encryption),
+        cmocka_unit_test(test_distributed__encryption_on_some_ranks_only),
         cmocka_unit_test(test_distributed__sizes_of_structures),
         cmocka_unit_test(test_distributed__examples_of_paddle_in_python),
         cmocka_unit_test(test_distributed__symbols_and_installed_package),

@@ -137,7 +137,8 @@ static void test_idle_fields__own_trainers_send_their_data_themselves(void **sta
     fleet_errors_print(&warnings, &out);
     assert_string_equal(fleet_strbuf_text(&out),
                         "spec.runPolicy.dataEncryption: has no effect: own trainers send their "
-                        "data themselves\n");
+                        "data themselves; with fleet.h they encrypt it if their variables have "
+                        "FLEET_DATA_ENCRYPTION=AES-GCM and a FLEET_WORLD_SECRET\n");
     fleet_errors_release(&errors);
     fleet_errors_release(&warnings);
     fleetjob_release(&job);
