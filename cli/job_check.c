@@ -39,6 +39,7 @@ static void check_text(struct fleetjob *job, const struct job_check_options *opt
                                   .only_explain = options->command == JOB_CHECK_PLAN,
                                   .world_size = options->world_size,
                                   .threads = thread_count(job, options),
+                                  .on_one_machine = options->command == JOB_CHECK_RUN,
                                   .policy = options->policy};
 
     check->has_plan = judge_job(job, &judge, &check->plan, &check->errors, &check->warnings);

@@ -51,9 +51,10 @@ static void keep_plan(const struct fleetjob *job, const struct plan *plan,
 
 /* ---- is the spec any good? ------------------------------------------------------------------- */
 
-static void judge(const struct fleetjob *job, struct observe_plan *cache)
+static void judge(const struct fleetjob *job, bool encrypts_data, struct observe_plan *cache)
 {
-    struct judge_options options = {.in_cluster = true, .threads = memory_limit_threads(job)};
+    struct judge_options options = {
+        .in_cluster = true, .threads = memory_limit_threads(job), .encrypts_data = encrypts_data};
     int world = wanted_world(job);
     struct plan plan;
 
@@ -71,7 +72,7 @@ static void judge(const struct fleetjob *job, struct observe_plan *cache)
 
 static void check(const struct observe_input *input, struct observation *out)
 {
-    judge(&out->job, input->plan);
+    judge(&out->job, input->encrypts_data, input->plan);
     fleet_errors_append(&out->errors, &input->plan->errors);
     fleet_errors_append(&out->warnings, &input->plan->warnings);
     if (input->pod_errors)

@@ -54,6 +54,7 @@ struct observe_input { /* all borrowed */
     const struct observed_vanished *vanished; /* [vanished_count] */
     size_t vanished_count;
     struct observe_plan *plan; /* brought up to date where needed */
+    bool encrypts_data;        /* of jobs whose dataEncryption is Auto */
     int64_t now_wall_ms;
 };
 

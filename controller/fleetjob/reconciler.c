@@ -100,6 +100,7 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .vanished = job->vanished,
                                   .vanished_count = job->vanished_count,
                                   .plan = &job->plan,
+                                  .encrypts_data = r->options.encrypts_data,
                                   .now_wall_ms = kube_wall_ms(r->io)};
     int rc = observe(&input, &pass->observation, &pass->err);
 

@@ -125,6 +125,13 @@ static void leave_spares(const struct fleetjob *job, struct plan_request *reques
                      topology_least_world(&job->spec.strategy));
 }
 
+static int processes_per_pod(const struct fleetjob *job)
+{
+    int64_t processes = job->spec.worker.processes_per_pod;
+
+    return processes >= 1 && processes <= TOPOLOGY_WORLD_MAX ? (int)processes : 1;
+}
+
 static struct plan_request make_request(const struct fleetjob *job,
                                         const struct judge_options *options)
 {
@@ -149,6 +156,10 @@ static struct plan_request make_request(const struct fleetjob *job,
         options->world_size > 0 ? "spec.training.globalBatchSize" : "spec.worker.replicas";
     request.unread = &job->unread;
     request.threads = options->threads;
+    request.machine_ranks = options->on_one_machine ? request.world : processes_per_pod(job);
+    request.encrypts =
+        spec->run_policy.data_encryption == FLEETJOB_ENCRYPTION_AES_GCM ||
+        (spec->run_policy.data_encryption == FLEETJOB_ENCRYPTION_AUTO && options->encrypts_data);
     return request;
 }
 

@@ -138,6 +138,8 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
     const struct strategy *asked = request->strategy ? request->strategy : &none;
     struct plan plan = {.world = request->world,
                         .threads = request->threads > 0 ? request->threads : 1,
+                        .machine_ranks = request->machine_ranks,
+                        .encrypts = request->encrypts,
                         .has_buddies = request->has_buddies,
                         .is_greedy = request->options &&
                                      request->options->partition == STRATEGY_PARTITION_GREEDY,

@@ -47,7 +47,7 @@ enum plan_bytes {
     PLAN_BYTES_INPUTS,      /* the micro-batch at work, and those read ahead */
     PLAN_BYTES_ACTIVATIONS, /* the arena */
     PLAN_BYTES_SCRATCH,     /* working memory of kernels and threads, results the host reads */
-    PLAN_BYTES_EXCHANGE,    /* buffers of the collectives */
+    PLAN_BYTES_EXCHANGE,    /* buffers of the collectives and of their connections */
     PLAN_BYTES_HOST,        /* host memory of offloaded checkpoints */
     PLAN_BYTES_COUNT,
 };
@@ -69,6 +69,8 @@ struct plan_request {
     int rank;          /* the program of this rank's cell is wanted (cells.h); below `world` */
     bool is_undivided; /* the program of a rank that has all of the model: to use its weights */
     int threads;       /* compute threads of a rank; 0: not known, counted as one */
+    int machine_ranks; /* of one machine; they follow each other. 0: not known, counted as one */
+    bool encrypts;     /* runPolicy.dataEncryption */
     bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
     /* For a trainer: its number of ranks changes, so settings that need several ranks stay on, and
      * the state is the same for any number. */
@@ -113,6 +115,9 @@ struct plan {
     struct plan_parts parts;
     struct pipeline_shape schedule; /* of each replica */
     int world, threads;
+    int machine_ranks;              /* as requested */
+    bool encrypts;                  /* likewise */
+    size_t connection_bytes;        /* a part of the exchange */
     bool has_buddies, is_greedy;    /* as requested: how state is divided */
     bool is_16_bit;                 /* weights and gradients are computed with in 16 bits */
     int64_t micro_batches;          /* of one batch, over all ranks */

@@ -6,6 +6,7 @@
 
 #include "libfleet/plan/adders.h"
 #include "libfleet/plan/gathers.h"
+#include "libfleet/plan/plan_connections.h"
 #include "libfleet/plan/plan_cost_internal.h"
 #include "libfleet/plan/plan_stages.h"
 #include "libfleet/plan/program_traffic.h"
@@ -127,7 +128,7 @@ static void bytes_of_program(const struct plan *plan, size_t copies, size_t *byt
     bytes[PLAN_BYTES_ACTIVATIONS] = copies * memory[MEMORY_ARENA];
     bytes[PLAN_BYTES_SCRATCH] =
         memory[MEMORY_SCRATCH] + memory[MEMORY_SCALARS] + runtime_kernel_bytes(plan->threads);
-    bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan);
+    bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan) + plan->connection_bytes;
     bytes[PLAN_BYTES_HOST] = copies * memory[MEMORY_HOST];
 }
 
@@ -257,6 +258,7 @@ void plan_cost(struct plan *plan)
     plan->slots = tree_slots_max(plan->leaves, plan_replicas(plan), &nodes_total).slots;
     if (plan->has_program && adders_are_used(&plan->program))
         plan->slots = adders_slots(plan->leaves, plan_replicas(plan));
+    plan->connection_bytes = plan_connections_bytes(plan);
     plan->flops = micro_batch_flops(&plan->program);
     for (int stage = 0; stage < plan->parts.division.stages; stage++) {
         size_t bytes[PLAN_BYTES_COUNT];

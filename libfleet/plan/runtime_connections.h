@@ -7,6 +7,7 @@
  * plan counts them.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* A connection that is encrypted: bytes of a record's text; bytes of a record. It has a buffer of
@@ -14,9 +15,22 @@
 #define RUNTIME_SEAL_TEXT   ((size_t)32 << 10)
 #define RUNTIME_SEAL_RECORD (RUNTIME_SEAL_TEXT + 4 + 16)
 
-/* Shared memory: bytes that a ring holds, and bytes of a ring with its counters. A rank has one
- * ring for each rank of the world; that to itself is not used. */
+/* Shared memory: bytes that a ring holds, and bytes of a ring with its counters. A rank that shares
+ * memory with another one has a ring for each rank of the communicator. Only the counters of a ring
+ * that no rank uses are ever touched. */
 #define RUNTIME_RING_TEXT  ((size_t)64 << 10)
-#define RUNTIME_RING_BYTES (RUNTIME_RING_TEXT + 4096)
+#define RUNTIME_RING_HEAD  ((size_t)4096)
+#define RUNTIME_RING_BYTES (RUNTIME_RING_TEXT + RUNTIME_RING_HEAD)
+
+/* A communicator as one of its ranks sees it. */
+struct runtime_connections {
+    int ranks;      /* of the communicator, with this one */
+    int neighbours; /* of these: those that share memory with this one, with this one; >= 1 */
+    int channels;   /* connections to each other rank */
+    bool encrypts;
+};
+
+/* Bytes that this rank's side of the connections takes at most. */
+size_t runtime_connections_bytes(const struct runtime_connections *c);
 
 #endif

@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,9 @@ struct shm_ring {
     _Alignas(4096) uint8_t bytes[RING_BYTES];
 };
 
-_Static_assert(sizeof(struct shm_ring) == RUNTIME_RING_BYTES, "the plan counts rings");
+_Static_assert(sizeof(struct shm_ring) == RUNTIME_RING_BYTES &&
+                   offsetof(struct shm_ring, bytes) == RUNTIME_RING_HEAD,
+               "the plan counts rings");
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
@@ -334,6 +337,13 @@ static void use_rings(struct comm *comm, int rank)
     comm->direct_ranks += pair->pid != 0;
 }
 
+static void unmap_own(struct comm *comm)
+{
+    if (comm->own_rings)
+        (void)munmap(comm->own_rings, segment_bytes(comm));
+    comm->own_rings = NULL;
+}
+
 static void settle(struct comm *comm, const struct offer *offers, const uint8_t *answers,
                    const uint8_t *theirs)
 {
@@ -350,6 +360,8 @@ static void settle(struct comm *comm, const struct offer *offers, const uint8_t 
             pair->ring_in = NULL;
         }
     }
+    if (comm->shm_ranks == 0)
+        unmap_own(comm);
 }
 
 int shm_negotiate(struct comm *comm, enum comm_neighbours wanted, double deadline_ms,
@@ -393,6 +405,5 @@ void shm_release(struct comm *comm)
     for (int r = 0; r < comm->world; r++)
         if (comm->pairs[r].ring_in)
             (void)munmap(comm->pairs[r].ring_in, sizeof(struct shm_ring));
-    if (comm->own_rings)
-        (void)munmap(comm->own_rings, segment_bytes(comm));
+    unmap_own(comm);
 }
