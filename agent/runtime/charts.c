@@ -26,6 +26,7 @@ static const char *const tags[CHART_COUNT] = {
     [CHART_HIDDEN] = "time/exchange_hidden",
     [CHART_LOSS_SCALE] = "loss_scale",
     [CHART_SKIPPED] = "skipped_updates",
+    [CHART_NOT_FINITE] = "not_finite_gradients",
     [CHART_EVALUATION] = "evaluation/loss",
 };
 

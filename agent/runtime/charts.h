@@ -38,6 +38,7 @@ enum chart {
     CHART_HIDDEN, /* communication beside these parts */
     CHART_LOSS_SCALE,
     CHART_SKIPPED,
+    CHART_NOT_FINITE,
     CHART_EVALUATION,
     CHART_COUNT,
 };

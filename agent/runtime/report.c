@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "agent/runtime/step/not_finite.h"
 #include "agent/runtime/step/update.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
@@ -115,8 +116,11 @@ static void chart_step(struct trainer *trainer, int64_t update, const struct lin
         point.values[CHART_NORM] = step->gradient_norm;
         point.values[CHART_RATE] = step->learning_rate;
     }
-    if (step->step == trainer_steps(trainer, update))
+    if (step->step == trainer_steps(trainer, update)) {
         chart_times(&trainer->report, &point);
+        if (not_finite_is_counted(trainer)) /* also of an update that was skipped */
+            point.values[CHART_NOT_FINITE] = (double)trainer->progress.not_finite;
+    }
     if (loss_scaling_is_on(trainer->job.rules.strategy)) {
         point.values[CHART_LOSS_SCALE] = (double)trainer->progress.ledger->scaling.scale;
         point.values[CHART_SKIPPED] = (double)trainer->progress.ledger->skipped;

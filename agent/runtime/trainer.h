@@ -127,6 +127,7 @@ struct trainer_progress {
     int64_t committed;                /* updates, or TRAINER_NO_STATE */
     int64_t voted;                    /* see (2) */
     bool voted_finite;                /* the gradient of update `voted` has no inf or nan */
+    int64_t not_finite;               /* elements of it that are inf or nan, where it is counted */
     double norm;                      /* of the gradient in slot 0; 0 if it has none */
     int replicas;                     /* that computed the update at work; kept until its commit */
     struct trainer_gradient gradient; /* of update `voted` */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "agent/runtime/step/average.h"
+#include "agent/runtime/step/not_finite.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
@@ -120,6 +121,9 @@ int update_check(struct trainer *trainer, int64_t update, bool *out_is_finite,
         return rc;
     trainer->progress.norm = (double)last_of(trainer, norms_of(trainer));
     *out_is_finite = last_of(trainer, output_of(trainer, OP_CHECK_FINITE, OP_CHECK_FINITE)) == 0.0f;
+    trainer->progress.not_finite = 0;
+    if (!*out_is_finite && not_finite_is_counted(trainer))
+        trainer->progress.not_finite = not_finite_count(trainer);
     return 0;
 }
 
