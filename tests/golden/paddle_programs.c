@@ -21,6 +21,7 @@
 #include "libfleet/strategy/check.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy_json.h"
+#include "libfleet/strategy/topology.h"
 #include "libfleet/strategy/units.h"
 #include "libfleet/training/training.h"
 #include "tests/golden/readers.h"
@@ -341,6 +342,31 @@ static void check_stages(const cJSON *row, struct pass_context *passes, const cJ
         golden_fail("ours:\n      %s\n    recorded:\n      %s", found, wanted);
 }
 
+/* ---- sharding -------------------------------------------------------------------------------- */
+
+static void check_sharding(const cJSON *row, const struct program *program,
+                           const struct strategy *final, const char *update)
+{
+    const cJSON *details = cJSON_GetObjectItemCaseSensitive(row, "main_program_details");
+    struct fleet_errors errors = {0};
+    struct topology grid;
+    struct recorded_sharding sharding = {
+        .block = cJSON_GetArrayItem(details, 0),
+        .program = program,
+        .update = update,
+        .rank = golden_int(row, "rank"),
+        .has_norm = strstr(golden_string(row, "optimizer"), "ClipGradByGlobalNorm") != NULL,
+        .has_flag = final->amp};
+
+    if (topology_build(final, golden_int(row, "workers"), "", &grid, &errors) < 0)
+        golden_fail("%s: %s", errors.items[0].path, errors.items[0].message);
+    sharding.shards = grid.degree[TOPOLOGY_SHARDING];
+    sharding.groups = grid.degree[TOPOLOGY_DATA];
+    golden_check(cJSON_IsArray(sharding.block) && sharding.shards > 1);
+    if (final->sharding_configs.stage == 1 && !final->gradient_merge)
+        recorded_check_sharding(&sharding);
+}
+
 /* ---- all the others -------------------------------------------------------------------------- */
 
 static void check_program(void *context)
@@ -381,6 +407,9 @@ static void check_program(void *context)
     if (unit_is_on(&selection.final, UNIT_LOCALSGD) ||
         unit_is_on(&selection.final, UNIT_ADAPTIVE_LOCALSGD))
         check_average(&program, blocks);
+    if (selection.final.sharding)
+        check_sharding(row, &program, &selection.final,
+                       training_optimizer_text(training.optimizer.name));
     drop_differences(&selection.final, found, wanted);
     if (strcmp(found, wanted) != 0)
         golden_fail("ours:\n      %s\n    recorded:\n      %s", found, wanted);

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#include <cjson/cJSON.h>
+
 #include "libfleet/base/strbuf.h"
 #include "libfleet/program/program.h"
 
@@ -32,6 +34,18 @@ bool recorded_has_no_counterpart(const char *type);
 
 /* Our operator in Paddle's word; NULL: Paddle has none, ours is one of the fused ones. */
 const char *recorded_type(enum op_kind kind);
+
+/* A program of sharding, recorded and ours (paddle_communication.c). */
+struct recorded_sharding {
+    const cJSON *block;            /* of "main_program_details" */
+    const struct program *program; /* ours */
+    const char *update;            /* the type of the updates: "momentum" */
+    int rank, shards, groups;      /* groups of `shards` ranks */
+    bool has_norm, has_flag;       /* it clips by the norm of all; it may overflow */
+};
+
+/* The same tensors travel, and the same ranks own them. */
+void recorded_check_sharding(const struct recorded_sharding *s);
 
 /* Append a word to a list of words. */
 void recorded_append(struct fleet_strbuf *out, const char *type);
