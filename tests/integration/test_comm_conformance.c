@@ -473,7 +473,7 @@ static void test_comm__large_operations(void **state)
 {
     static const int64_t large[] = {64 << 20, -1}, less[] = {1 << 20, -1};
     static const int some[] = {2, 0}, all[] = {2, 3, 4, 0};
-    const struct table table = {comm_few_cases() ? less : large, 64 << 20, false, false};
+    const struct table table = {comm_few_cases() ? less : large, 64 << 20, false, comm_all_cases()};
 
     (void)state;
     run_ways(&table, comm_all_cases() ? all : some);

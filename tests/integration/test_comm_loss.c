@@ -35,6 +35,13 @@ struct loss_case {
 
 static const char *const loss_names[] = {"killed", "stopped", "cut off"};
 
+/* What the lists of an exchange and of a sum in a tree point to, while it runs. */
+static const void *sends[WORLD];
+static void *receives[WORLD];
+static size_t sizes[WORLD];
+static float *slots[1];
+static void *workspace;
+
 static float *device_send, *device_receive; /* if there is a device */
 
 static int make_device_buffers(const float *send, size_t bytes, struct fleet_error *err)
@@ -77,6 +84,21 @@ static int start(struct comm *comm, const struct loss_case *x, float *send, floa
         call.send = send;
         call.receive = receive;
     }
+    for (int r = 0; r < WORLD; r++) {
+        sends[r] = send;
+        receives[r] = receive + r * x->count;
+        sizes[r] = (size_t)x->count * sizeof(float);
+    }
+    call.sends = sends;
+    call.receives = receives;
+    call.send_bytes = call.receive_bytes = sizes;
+    if (x->operation == COMM_TREE_SUM) { /* a leaf of each rank, and the sum in its place */
+        memcpy(receive, send, sizes[0]);
+        slots[0] = receive;
+        call.slots = slots;
+        call.leaves = WORLD;
+        call.workspace = workspace;
+    }
     messages[0] = (struct comm_message){next, false, send, x->count, COMM_FP32};
     messages[1] = (struct comm_message){last, true, receive, x->count, COMM_FP32};
     return comm_start(comm, &call, deadline_ms, out, err);
@@ -85,7 +107,8 @@ static int start(struct comm *comm, const struct loss_case *x, float *send, floa
 /* Every rank sends its number plus one everywhere, so each element of a sum is 6. */
 static int check_sum(const struct loss_case *x, const float *receive, struct fleet_error *err)
 {
-    if (x->operation != COMM_ALL_REDUCE && x->operation != COMM_REDUCE_SCATTER)
+    if (x->operation != COMM_ALL_REDUCE && x->operation != COMM_REDUCE_SCATTER &&
+        x->operation != COMM_TREE_SUM)
         return 0;
     for (int64_t i = 0; i < x->count; i++)
         if (receive[i] != 6)
@@ -101,7 +124,8 @@ static int lose_one(struct comm *comm, const void *argument, struct fleet_error 
     float *send = malloc(bytes), *receive = calloc(1, bytes);
     int rc = 0;
 
-    fleet_assert(send && receive);
+    workspace = malloc(tree_sum_workspace(WORLD, WORLD, x->count));
+    fleet_assert(send && receive && workspace);
     for (int64_t i = 0; i < x->count * WORLD; i++)
         send[i] = (float)(comm->rank + 1);
     rc = make_device_buffers(send, bytes, err);
@@ -126,6 +150,7 @@ static int lose_one(struct comm *comm, const void *argument, struct fleet_error 
     }
     free(send);
     free(receive);
+    free(workspace);
     return rc;
 }
 
@@ -135,9 +160,9 @@ static void check_survivor(const struct loss_case *x, const char *way, int rank,
     bool is_expected = out->rc == -ECONNRESET || (out->rc == -ETIMEDOUT && x->loss == LOSS_STOPPED);
 
     if (!out->has_ended || !is_expected || out->failed_rank < 0 || !strstr(out->text, "rank "))
-        fail_msg("%s, rank 1 %s in %s of %lld: rank %d has %d \"%s\", failed rank %d", way,
-                 loss_names[x->loss], comm_operation_name(x->operation), (long long)x->count, rank,
-                 out->rc, out->text, out->failed_rank);
+        fail_msg("%s, rank %d %s in %s of %lld: rank %d has %d \"%s\", failed rank %d", way,
+                 x->victim, loss_names[x->loss], comm_operation_name(x->operation),
+                 (long long)x->count, rank, out->rc, out->text, out->failed_rank);
 }
 
 /* Not all of them where a rank starts slowly. */
@@ -153,18 +178,22 @@ static bool is_chosen(const struct comm_way *way, enum loss loss, size_t w, size
 static void lose_in_every_operation(enum loss loss)
 {
     static const enum comm_operation operations[] = {
-        COMM_ALL_REDUCE, COMM_REDUCE,     COMM_REDUCE_SCATTER, COMM_ALL_GATHER, COMM_BROADCAST,
-        COMM_SCATTER,    COMM_ALL_TO_ALL, COMM_MESSAGES,       COMM_BARRIER};
+        COMM_ALL_REDUCE, COMM_REDUCE,   COMM_REDUCE_SCATTER, COMM_ALL_GATHER,
+        COMM_BROADCAST,  COMM_SCATTER,  COMM_ALL_TO_ALL,     COMM_MESSAGES,
+        COMM_BARRIER,    COMM_EXCHANGE, COMM_TREE_SUM};
     static const int64_t counts[] = {16, 300000}; /* one round; many, and direct ones */
 
     for (size_t w = 0; w < sizeof(comm_ways) / sizeof(comm_ways[0]); w++)
         for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++)
             for (size_t c = 0; c < 2; c++) {
-                struct loss_case x = {operations[o], loss, 1, counts[c]};
+                int victim = (int)((o + c + w) % WORLD); /* the root, too */
+                struct loss_case x = {operations[o], loss, victim, counts[c]};
                 struct comm_outcome out[COMM_PROCESSES_MAX];
                 if (x.operation == COMM_BARRIER && c > 0)
                     continue;
-                if (!is_chosen(&comm_ways[w], loss, w, o, c))
+                if (!is_chosen(&comm_ways[w], loss, w, o, c) ||
+                    (comm_ways[w].on_device &&
+                     (x.operation == COMM_EXCHANGE || x.operation == COMM_TREE_SUM)))
                     continue;
                 if (comm_ways[w].on_device && !comm_on_gpu() && c > 0)
                     x.count = 3000; /* kernels run on the emulator */

@@ -33,6 +33,10 @@ static float tree_sum(int64_t a, int64_t b, int64_t element)
     return tree_sum(a, a + power, element) + tree_sum(a + power, b, element);
 }
 
+/* How ranks connect: each kind of neighbours, then by several encrypted connections. */
+#define ENCRYPTED 3
+#define WAYS      4
+
 struct sum_case {
     int64_t leaves, count;
 };
@@ -73,18 +77,21 @@ static void test_comm_tree_sum__gives_the_bits_of_the_sequential_tree(void **sta
                                             {16, 50001}, {33, 12345}, {64, 9000}, {31, 1200007}};
 
     (void)state;
-    for (int world = 1; world <= COMM_RANKS_MAX; world++) {
-        struct comm_ranks c;
-        comm_ranks_init(&c, world);
-        c.neighbours = (enum comm_neighbours)(world % 3);
-        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-            if (cases[i].count > 1000000 && world != 3)
-                continue;
-            c.argument = &cases[i];
-            comm_ranks_run(&c, tree_reduce);
+    for (int world = 1; world <= COMM_RANKS_MAX; world++)
+        for (int way = 0; way < WAYS; way++) {
+            struct comm_ranks c;
+            comm_ranks_init(&c, world);
+            c.neighbours = way == ENCRYPTED ? COMM_NEIGHBOURS_TCP : (enum comm_neighbours)way;
+            c.encrypts = way == ENCRYPTED;
+            c.channels = way == ENCRYPTED ? 3 : 1;
+            for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                if (cases[i].count > 1000000 && world != 3)
+                    continue;
+                c.argument = &cases[i];
+                comm_ranks_run(&c, tree_reduce);
+            }
+            comm_ranks_release(&c);
         }
-        comm_ranks_release(&c);
-    }
 }
 
 int main(void)
