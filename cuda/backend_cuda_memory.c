@@ -82,7 +82,7 @@ static void *take(struct handle *h, size_t bytes)
 /* `give` is pinned and taken; the device reads it later. */
 static void send(struct handle *h, void *device, void *give, size_t bytes)
 {
-    cudaError_t status = cudaMemcpyAsync(device, give, bytes, cudaMemcpyHostToDevice, h->stream);
+    cudaError_t status = cudaMemcpyAsync(device, give, bytes, cudaMemcpyDefault, h->stream);
 
     if (status == cudaSuccess)
         status = staging_give_later(&h->device->staging, give, h->stream);
@@ -91,7 +91,7 @@ static void send(struct handle *h, void *device, void *give, size_t bytes)
 
 static void receive_later(struct handle *h, void *host, const void *device, size_t bytes)
 {
-    device_die(h->device, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, h->stream),
+    device_die(h->device, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDefault, h->stream),
                "copy from the device");
 }
 
@@ -170,7 +170,7 @@ void cuda_unmap(struct backend *backend, void *device, size_t bytes, enum backen
         return;
     }
     begin_copy(h);
-    device_die(h->device, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, h->stream),
+    device_die(h->device, cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, h->stream),
                "copy to the device");
     wait_for(h, "copy to the device"); /* another thread's queue may read it next */
     end_copy(h);

@@ -14,19 +14,25 @@
 
 #define INITIAL_CHUNK ((int64_t)16384) /* elements made at a time */
 
-void *state_allocate(struct state *state, size_t bytes, struct fleet_error *err)
+void *state_allocate(struct state *state, enum memory_segment segment, size_t bytes,
+                     struct fleet_error *err)
 {
-    void *memory = state->backend->vtable->allocate(state->backend, bytes ? bytes : 1, err);
+    const struct backend_vtable *vtable = state->backend->vtable;
+    void *memory = (state->memory->is_of_host[segment] ? vtable->allocate_host : vtable->allocate)(
+        state->backend, bytes ? bytes : 1, err);
 
     if (memory)
         state->bytes += bytes;
     return memory;
 }
 
-void state_deallocate(struct state *state, void *memory)
+void state_deallocate(struct state *state, enum memory_segment segment, void *memory)
 {
+    const struct backend_vtable *vtable = state->backend->vtable;
+
     if (memory)
-        state->backend->vtable->deallocate(state->backend, memory);
+        (state->memory->is_of_host[segment] ? vtable->deallocate_host
+                                            : vtable->deallocate)(state->backend, memory);
 }
 
 void state_replace(struct state *state, const enum memory_segment *segments, void *const *memory,
@@ -34,7 +40,7 @@ void state_replace(struct state *state, const enum memory_segment *segments, voi
 {
     for (int i = 0; i < count; i++) {
         state->bytes -= state->memory->bytes[segments[i]];
-        state_deallocate(state, state->bases.segment[segments[i]]);
+        state_deallocate(state, segments[i], state->bases.segment[segments[i]]);
         state->bases.segment[segments[i]] = memory[i];
     }
 }
@@ -46,36 +52,15 @@ static bool is_transient(int segment)
            segment == MEMORY_HOST || segment == MEMORY_SCRATCH;
 }
 
-/* Segments that are the host's: what is offloaded leaves the device. */
-static bool is_of_host(int segment)
-{
-    return segment == MEMORY_HOST;
-}
-
 static void *allocate_segment(struct state *state, int segment, struct fleet_error *err)
 {
-    size_t bytes = state->memory->bytes[segment];
-    void *memory;
-
-    if (!is_of_host(segment))
-        return state_allocate(state, bytes, err);
-    memory = state->backend->vtable->allocate_host(state->backend, bytes ? bytes : 1, err);
-    if (memory)
-        state->bytes += bytes;
-    return memory;
+    return state_allocate(state, (enum memory_segment)segment, state->memory->bytes[segment], err);
 }
 
 /* Each micro-batch in flight has a copy of them. */
 static bool is_of_micro_batch(int segment)
 {
     return segment == MEMORY_INPUTS || segment == MEMORY_ARENA || segment == MEMORY_HOST;
-}
-
-static void free_segment(struct state *state, int segment, void *memory)
-{
-    const struct backend_vtable *vtable = state->backend->vtable;
-
-    (is_of_host(segment) ? vtable->deallocate_host : vtable->deallocate)(state->backend, memory);
 }
 
 int state_copy_transient(struct state *state, struct executor_bases *out, struct fleet_error *err)
@@ -90,7 +75,7 @@ int state_copy_transient(struct state *state, struct executor_bases *out, struct
             continue;
         for (int before = 0; before < s; before++)
             if (is_of_micro_batch(before))
-                free_segment(state, before, copy.segment[before]);
+                state_deallocate(state, (enum memory_segment)before, copy.segment[before]);
         return -ENOMEM;
     }
     *out = copy;
@@ -102,7 +87,7 @@ void state_free_transient(struct state *state, const struct executor_bases *copy
     for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++) {
         if (!is_of_micro_batch(s))
             continue;
-        free_segment(state, s, copy->segment[s]);
+        state_deallocate(state, (enum memory_segment)s, copy->segment[s]);
         state->bytes -= state->memory->bytes[s];
     }
 }
@@ -125,35 +110,29 @@ int state_init(struct state *state, const struct program *program, const struct 
 
 int state_fit(struct state *state, const struct memory_plan *memory, struct fleet_error *err)
 {
-    for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++) {
-        const struct backend_vtable *vtable = state->backend->vtable;
+    for (int i = 0; i < MEMORY_SEGMENT_COUNT; i++) {
+        enum memory_segment s = (enum memory_segment)i;
         size_t bytes = memory->bytes[s];
         void *larger;
         if (!is_transient(s) || bytes <= state->memory->bytes[s])
             continue;
-        larger = is_of_host(s) ? vtable->allocate_host(state->backend, bytes, err)
-                               : vtable->allocate(state->backend, bytes, err);
+        larger = state_allocate(state, s, bytes, err);
         if (!larger)
             return fleet_error_wrap(err, "allocate %zu bytes for the model", bytes);
-        (is_of_host(s) ? vtable->deallocate_host : vtable->deallocate)(state->backend,
-                                                                       state->bases.segment[s]);
+        state_deallocate(state, s, state->bases.segment[s]);
         state->bases.segment[s] = larger;
-        state->bytes += bytes - state->memory->bytes[s];
+        state->bytes -= state->memory->bytes[s];
     }
     return 0;
 }
 
 void state_release(struct state *state)
 {
-    const struct backend_vtable *vtable;
-
     if (!state->backend)
         return;
-    vtable = state->backend->vtable;
     for (int s = 0; s < MEMORY_SEGMENT_COUNT; s++)
-        if (s != MEMORY_GRADIENTS && state->bases.segment[s])
-            (is_of_host(s) ? vtable->deallocate_host : vtable->deallocate)(state->backend,
-                                                                           state->bases.segment[s]);
+        if (s != MEMORY_GRADIENTS)
+            state_deallocate(state, (enum memory_segment)s, state->bases.segment[s]);
     state_release_slots(state);
     *state = (struct state){0};
 }
@@ -162,7 +141,7 @@ void state_release_slots(struct state *state)
 {
     for (int i = 0; i < state->slot_count; i++) {
         state->bytes -= state->slot_bytes[i];
-        state_deallocate(state, state->slots[i]);
+        state_deallocate(state, MEMORY_GRADIENTS, state->slots[i]);
     }
     free(state->slots);
     free(state->slot_bytes);
@@ -192,7 +171,7 @@ int state_reserve_slots(struct state *state, int count, struct fleet_error *err)
     }
     while (state->slot_count < count) {
         size_t bytes = slot_bytes_of(state, state->slot_count);
-        void *slot = state_allocate(state, bytes, err);
+        void *slot = state_allocate(state, MEMORY_GRADIENTS, bytes, err);
         if (!slot)
             return fleet_error_wrap(err, "allocate gradient buffer %d of %d", state->slot_count + 1,
                                     count);

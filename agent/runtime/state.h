@@ -50,10 +50,11 @@ int state_init(struct state *state, const struct program *program, const struct 
                struct backend *backend, struct fleet_error *err);
 void state_release(struct state *state);
 
-/* Allocate zeroed memory like that of the segments; NULL and *err if there is none. And free it;
- * NULL is fine. */
-void *state_allocate(struct state *state, size_t bytes, struct fleet_error *err);
-void state_deallocate(struct state *state, void *memory);
+/* Allocate zeroed memory like that of the segment: the device's, or the host's. NULL and *err if
+ * there is none. And free it; NULL is fine. */
+void *state_allocate(struct state *state, enum memory_segment segment, size_t bytes,
+                     struct fleet_error *err);
+void state_deallocate(struct state *state, enum memory_segment segment, void *memory);
 
 /* A copy of the memory that a micro-batch alone uses: of the segments inputs, arena and host. Other
  * segments of *out are the state's own. Free it before `state->memory` changes. -ENOMEM. */

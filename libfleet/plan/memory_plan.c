@@ -434,6 +434,8 @@ int memory_plan_build(const struct program *program, const struct ownership *map
         fleet_assert(plan.sums && plan.ranges);
     }
     fleet_assert(plan.sums || !plan.gathers); /* what divides parameters divides gradients, too */
+    plan.is_of_host[MEMORY_HOST] = true;
+    plan.is_of_host[MEMORY_STATE0] = plan.is_of_host[MEMORY_STATE1] = program->offloads_states;
     tenants = find_lives(program, plan.gathers);
     plan.bytes[MEMORY_ARENA] = place_activations(program, &tenants);
     lay_out(program, map ? map : &whole, replica, &tenants, &plan);

@@ -17,6 +17,7 @@
  * gather to its last reader. MEMORY_PARAMETERS has what the rank holds of the parameters.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,7 +35,7 @@ enum memory_segment {
     MEMORY_INPUTS,     /* the micro-batch */
     MEMORY_SCALARS,    /* results the host reads */
     MEMORY_ARENA,      /* activations */
-    MEMORY_HOST,       /* offloaded checkpoints; not memory of the device */
+    MEMORY_HOST,       /* offloaded checkpoints */
     MEMORY_SCRATCH,    /* largest scratch_bytes of any operator */
     MEMORY_SEGMENT_COUNT,
     MEMORY_NOWHERE = MEMORY_SEGMENT_COUNT, /* the place of a variable that a rank does not hold */
@@ -46,9 +47,10 @@ struct memory_place {
 };
 
 struct memory_plan {
-    struct memory_place *places;        /* [program->var_count] */
-    size_t bytes[MEMORY_SEGMENT_COUNT]; /* size of each segment; GRADIENTS: of the first slot */
-    size_t further_slot_bytes;          /* size of each further slot */
+    struct memory_place *places;           /* [program->var_count] */
+    size_t bytes[MEMORY_SEGMENT_COUNT];    /* size of each segment; GRADIENTS: of the first slot */
+    size_t further_slot_bytes;             /* size of each further slot */
+    bool is_of_host[MEMORY_SEGMENT_COUNT]; /* not memory of the device: what is offloaded */
     /* If the micro-batch section sums gradients, else NULL: */
     struct memory_place *sums;   /* [var_count] of gradients, behind that section */
     struct memory_place *ranges; /* [op_count] of operators over a range of the arena */

@@ -105,7 +105,8 @@ static void measure(const struct plan_request *request, struct plan *plan)
 /* While a checkpoint is written. Where ranks share tensors, each has all that it writes. */
 static size_t copied_bytes(const struct plan *plan)
 {
-    size_t state = plan->bytes[PLAN_BYTES_PARAMETERS] + plan->bytes[PLAN_BYTES_OPTIMIZER] +
+    enum plan_bytes states = plan->program.offloads_states ? PLAN_BYTES_HOST : PLAN_BYTES_OPTIMIZER;
+    size_t state = plan->bytes[PLAN_BYTES_PARAMETERS] + plan->bytes[states] +
                    plan->memory.bytes[MEMORY_BUFFERS];
 
     return cells_count(&plan->topology) > 1 ? state : runtime_snapshot_bytes(state);

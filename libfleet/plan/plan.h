@@ -48,7 +48,7 @@ enum plan_bytes {
     PLAN_BYTES_ACTIVATIONS, /* the arena */
     PLAN_BYTES_SCRATCH,     /* working memory of kernels and threads, results the host reads */
     PLAN_BYTES_EXCHANGE,    /* buffers of the collectives and of their connections */
-    PLAN_BYTES_HOST,        /* host memory of offloaded checkpoints */
+    PLAN_BYTES_HOST,        /* host memory: offloaded checkpoints and optimizer states */
     PLAN_BYTES_COUNT,
 };
 

@@ -224,6 +224,10 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
         divide_bytes(plan, stage, shard, bytes, by_formula);
     if (is_by_formula(plan, UNIT_PIPELINE))
         stage_activations(plan, stage, bytes, by_formula);
+    if (plan->program.offloads_states) {
+        bytes[PLAN_BYTES_HOST] += bytes[PLAN_BYTES_OPTIMIZER];
+        bytes[PLAN_BYTES_OPTIMIZER] = 0;
+    }
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */

@@ -54,12 +54,6 @@ static bool divides_cells(const struct support_question *q, const struct support
     return has_shards(q) && q->topology->degree[TOPOLOGY_MODEL] > 1 && !divides_parameters(q);
 }
 
-static bool cuts_at_anchors(const struct support_question *q, const struct support_gap *gap)
-{
-    (void)gap;
-    return has_shards(q) && choices_segments(&q->selection->final) == CHOICES_SEGMENTS_BY_ANCHORS;
-}
-
 /* A knob of the built-in runtime that is simply on. */
 static bool is_on(const struct support_question *q, const struct support_gap *gap)
 {
@@ -72,11 +66,6 @@ static bool is_on(const struct support_question *q, const struct support_gap *ga
 static bool is_on_with_amp(const struct support_question *q, const struct support_gap *gap)
 {
     return q->selection->final.amp && is_on(q, gap);
-}
-
-static bool is_on_with_shards(const struct support_question *q, const struct support_gap *gap)
-{
-    return has_shards(q) && is_on(q, gap);
 }
 
 static bool has_sequence_degree(const struct support_question *q, const struct support_gap *gap)
@@ -100,7 +89,6 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define NO_PASS    "the built-in trainer cannot run this yet"
 #define ON         "when it is on"
 #define NO_SERVER  "it belongs to a parameter server, which a collective job does not have"
 #define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
@@ -119,30 +107,6 @@ const struct support_gap support_gaps[] = {
      "use stage 2",
      divides_parameters_of_cells,
      UNIT_BIT(UNIT_SHARDING)},
-    {"sharding_configs.optimize_offload",
-     {NULL},
-     "with more than one rank in a sharding group",
-     NO_PASS,
-     is_on_with_shards,
-     0},
-    {"sharding_configs.optimize_cast",
-     {NULL},
-     "with more than one rank in a sharding group",
-     NO_PASS,
-     is_on_with_shards,
-     0},
-    {"sharding_configs._dp_as_optimizer_sharding",
-     {NULL},
-     "with more than one rank in a sharding group",
-     "the built-in trainer divides over the sharding group alone: give it more ranks instead",
-     is_on_with_shards,
-     0},
-    {"sharding_configs.sharding_segment_strategy",
-     {NULL},
-     "with the value segment_anchors and more than one rank in a sharding group",
-     "the built-in trainer cuts segments by size (segment_broadcast_MB)",
-     cuts_at_anchors,
-     0},
     {"hybrid_configs.sharding_degree",
      {NULL},
      "above 1, together with tensor parallelism",

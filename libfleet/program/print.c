@@ -231,6 +231,8 @@ void print_program(const struct program *program, struct fleet_strbuf *out)
         fleet_strbuf_appendf(out, " loss_scaling=%s", program->vars[program->loss_scaling].name);
     if (program->whole_trained > 0)
         fleet_strbuf_appendf(out, " whole_trained=%d", program->whole_trained);
+    if (program->offloads_states)
+        fleet_strbuf_append(out, " offloads_states=1");
     fleet_strbuf_append_char(out, '\n');
     for (int i = 0; i < program->var_count; i++)
         print_var(program, &program->vars[i], out);

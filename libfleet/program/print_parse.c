@@ -390,6 +390,8 @@ static int read_head_attribute(struct print_reader *r)
         p->state_count = (int)number;
     else if (strcmp(r->word, "whole_trained") == 0)
         p->whole_trained = (int)number;
+    else if (strcmp(r->word, "offloads_states") == 0)
+        p->offloads_states = number != 0;
     else
         return print_reader_wrong(r, "%s is not known", r->word);
     return 0;

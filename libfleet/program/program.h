@@ -179,7 +179,8 @@ struct program {
     int64_t flat_count;        /* elements of the flat spaces, gaps included; 0 before layout */
     int64_t buffer_count;      /* elements of the flat space of buffers */
     int state_count;           /* optimizer states a parameter has (adamw 2, momentum 1, sgd 0) */
-    int whole_trained; /* a stage of a pipeline: trained parameters of the whole model; else 0 */
+    int whole_trained;    /* a stage of a pipeline: trained parameters of the whole model; else 0 */
+    bool offloads_states; /* optimizer states lie in memory of the host */
 };
 
 /* An empty program of that name, which is copied; and back to nothing (fine on a zeroed struct). */

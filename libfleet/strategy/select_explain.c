@@ -88,6 +88,9 @@ static const struct {
     {"recompute_configs.enable_tuning", WHEN_TRUE, own_search},
     {"recompute_configs.refined_ops_patterns", WHEN_SET, own_search},
     {"sharding_configs.enable_tuning", WHEN_TRUE, own_search},
+    {"sharding_configs.optimize_cast", WHEN_TRUE,
+     "a micro-batch casts the parameters where it reads them; 16-bit copies that outlive it would "
+     "hold the same bits in more memory"},
     {"sharding_configs.use_calc_stream", WHEN_TRUE,
      "calc_comm_same_stream puts all exchanges into the queue of the kernels"},
     {"pipeline_configs.p2p_cache_shape", WHEN_SET, known_shapes},
@@ -331,6 +334,25 @@ static void explain_group_size(const struct strategy *s, struct select_result *o
                     "without hybrid_dp there is one sharding group, all ranks that are left");
 }
 
+/* What sharding_configs asks for beside the degrees. */
+static void explain_sharding(const struct strategy *s, const struct topology *t,
+                             struct select_result *out)
+{
+    static const char knob[] = "sharding_configs._dp_as_optimizer_sharding";
+
+    if (!s->sharding || !s->sharding_configs.dp_as_optimizer_sharding)
+        return;
+    if (t->data_is_sharded)
+        select_note(&out->notes, knob, "the %d ranks of data parallelism are the sharding group",
+                    t->degree[TOPOLOGY_SHARDING]);
+    else if (t->degree[TOPOLOGY_SHARDING] > 1)
+        select_note(&out->without_effect, knob,
+                    "it is for a sharding group of one rank, and this one has %d",
+                    t->degree[TOPOLOGY_SHARDING]);
+    else
+        select_note(&out->without_effect, knob, "there are no ranks of data parallelism");
+}
+
 /* ---- ties to the number of workers, choices -------------------------------------------------- */
 
 static void list_dependencies(const struct strategy *s, const struct select_options *options,
@@ -407,6 +429,7 @@ void select_explain(const struct strategy *asked, const struct select_options *o
     explain_batch_norm(asked, options, topology, out);
     note_merge(s, out);
     explain_group_size(s, out);
+    explain_sharding(s, topology, out);
     explain_offload(s, out);
     list_dependencies(s, options, topology, &out->depends_on_workers);
     note_choices(s, topology, out);

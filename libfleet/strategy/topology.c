@@ -343,6 +343,24 @@ static void set_order(struct builder *b, struct topology *t)
     }
 }
 
+/* The sharding axis takes degree and place of the data axis. */
+static void shard_data(const struct builder *b, struct topology *t)
+{
+    const struct strategy *s = b->strategy;
+
+    t->data_is_sharded = s->sharding && s->sharding_configs.dp_as_optimizer_sharding &&
+                         t->degree[TOPOLOGY_SHARDING] == 1 && t->degree[TOPOLOGY_DATA] > 1;
+    if (!t->data_is_sharded)
+        return;
+    t->degree[TOPOLOGY_SHARDING] = t->degree[TOPOLOGY_DATA];
+    t->degree[TOPOLOGY_DATA] = 1;
+    for (int i = 0; i < TOPOLOGY_AXES; i++)
+        if (t->order[i] == TOPOLOGY_SHARDING)
+            t->order[i] = TOPOLOGY_DATA;
+        else if (t->order[i] == TOPOLOGY_DATA)
+            t->order[i] = TOPOLOGY_SHARDING;
+}
+
 int topology_build(const struct strategy *s, int world, const char *path, struct topology *out,
                    struct fleet_errors *errors)
 {
@@ -363,7 +381,10 @@ int topology_build(const struct strategy *s, int world, const char *path, struct
     out->world = world;
     for (int i = 0; i < TOPOLOGY_AXES; i++)
         out->degree[i] = b.axes[i].degree;
-    return errors->count > before ? -EINVAL : 0;
+    if (errors->count > before)
+        return -EINVAL;
+    shard_data(&b, out);
+    return 0;
 }
 
 int topology_least_world(const struct strategy *s)

@@ -27,8 +27,12 @@
  *             fp16_allreduce, sync_batch_norm); without pipeline 1
  *   data      hybrid_configs.dp_degree unless -1; with sharding and given degrees but without
  *             hybrid_dp: sharding_configs.dp_degree; else all remaining ranks
+ *
+ * With sharding and sharding_configs._dp_as_optimizer_sharding, a sharding axis of one rank and the
+ * data axis then change their roles: the ranks that data parallelism has are the sharding group.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "libfleet/base/limits.h"
@@ -51,6 +55,7 @@ struct topology {
     int world;
     int degree[TOPOLOGY_AXES];
     enum topology_axis order[TOPOLOGY_AXES]; /* fastest first */
+    bool data_is_sharded;                    /* the sharding axis is that of data parallelism */
 };
 
 /*

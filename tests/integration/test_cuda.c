@@ -228,20 +228,24 @@ static void test_cuda__shared_tensors_do_not_depend_on_the_workers(void **state)
     job_run_release(&four);
 }
 
-/* Gradients and states that ranks divide, clipped by the norm of all. */
+/* Gradients and states that ranks divide, clipped by the norm of all; also states on the host. */
 static void test_cuda__divided_gradients_have_one_worker_s_bits(void **state)
 {
-    static const char *const workers[] = {"2", "3"};
+    static const struct {
+        const char *strategy, *workers;
+    } rows[] = {{"{sharding: true, sharding_configs: {stage: 2}}", "2"},
+                {"{sharding: true, sharding_configs: {stage: 2}}", "3"},
+                {"{sharding: true, sharding_configs: {stage: 2, optimize_offload: true}}", "2"}};
     FLEET_AUTO_FREE char *path = write_job(&models[0], "");
-    FLEET_AUTO_FREE char *divided = NULL;
     struct job_run one, parts;
 
     (void)state;
     run_on("cuda", path, "1", NULL, NULL, &one);
     expect_success(&one, models[0].steps);
-    divided = write_divided_job(&models[0], "", "{sharding: true, sharding_configs: {stage: 2}}");
-    for (size_t i = 0; i < FLEET_COUNT(workers); i++) {
-        run_on("cuda", divided, workers[i], NULL, NULL, &parts);
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_FREE char *divided = write_divided_job(&models[0], "", rows[i].strategy);
+
+        run_on("cuda", divided, rows[i].workers, NULL, NULL, &parts);
         expect_success(&parts, models[0].steps);
         assert_string_equal(parts.sha256, one.sha256);
         job_run_release(&parts);

@@ -131,6 +131,22 @@ static const struct job jobs[] = {
      OVERFLOWS},
     {"sharding that merges gradients", GPT, ADAMW, "",
      "strategy: {sharding: true, sharding_configs: {gradient_merge_acc_step: 3}}", NONE},
+    {"sharding, in segments by anchors", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {sharding_segment_strategy: segment_anchors, "
+     "segment_anchors: [h.0]}}",
+     NONE},
+    {"sharding of data-parallel ranks", GPT, ADAMW, "",
+     "strategy: {sharding: true, hybrid_configs: {sharding_degree: 1}, sharding_configs: "
+     "{_dp_as_optimizer_sharding: true}}",
+     NONE},
+    {"sharding, states on the host, casts, amp, overflowing", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {optimize_offload: true, "
+     "optimize_cast: true}, " O1 "}",
+     OVERFLOWS},
+    {"divided gradients that are merged, states on the host", GPT, ADAMW, "",
+     "strategy: {sharding: true, sharding_configs: {stage: 2, gradient_merge_acc_step: 3, "
+     "optimize_offload: true}}",
+     NONE},
     {"divided gradients", GPT, ADAMW, "",
      "strategy: {sharding: true, sharding_configs: {stage: 2}}", SANITIZED},
     {"divided gradients, greedy, in small buckets, amp, overflowing", GPT, ADAMW, "",

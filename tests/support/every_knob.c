@@ -40,6 +40,9 @@ static const struct {
     {"sharding_configs.", "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,"
                           "\"hybrid_dp\":true}}"},
     {"sharding_configs.", "{\"sharding\":true,\"hybrid_configs\":{\"sharding_degree\":1}}"},
+    {"sharding_configs.segment_anchors",
+     "{\"sharding\":true,\"sharding_configs\":{\"sharding_segment_strategy\":"
+     "\"segment_anchors\"}}"},
     {"hybrid_configs.sharding_degree", "{\"sharding\":true}"},
     {"hybrid_configs.pp_degree", "{\"pipeline\":true}"},
     {"tensor_parallel_configs.", "{\"tensor_parallel\":true}"},

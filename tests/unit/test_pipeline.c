@@ -81,8 +81,8 @@ static int make_copies(struct worker *w, struct fleet_error *err)
     for (int copy = 1; copy < w->copies; copy++) {
         w->bases[copy] = w->rank.state.bases;
         for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-            if (!(w->bases[copy].segment[own[i]] =
-                      state_allocate(&w->rank.state, w->rank.memory.bytes[own[i]] + 1, err)))
+            if (!(w->bases[copy].segment[own[i]] = state_allocate(
+                      &w->rank.state, own[i], w->rank.memory.bytes[own[i]] + 1, err)))
                 return -ENOMEM;
     }
     return 0;
@@ -136,7 +136,7 @@ static void worker_close(struct worker *w)
 
     for (int copy = 1; copy < w->copies; copy++)
         for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-            state_deallocate(&w->rank.state, w->bases[copy].segment[own[i]]);
+            state_deallocate(&w->rank.state, own[i], w->bases[copy].segment[own[i]]);
     schedule_free(w->schedule);
     executor_rank_close(&w->rank);
     free(w->instructions);

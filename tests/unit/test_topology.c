@@ -62,6 +62,12 @@ static void test_topology__degrees_come_from_what_was_asked(void **state)
     expect("{'sharding': true, 'sharding_configs': {'sharding_group_size': 2}}", 4, "sharding 4");
     expect("{'sharding': true, 'sharding_configs': {'sharding_group_size': 2, 'hybrid_dp': true}}",
            8, "data 4 sharding 2");
+    expect("{'sharding': true, 'sharding_configs': {'sharding_degree': 1, 'dp_degree': 4,"
+           " '_dp_as_optimizer_sharding': true}}",
+           4, "sharding 4");
+    expect("{'sharding': true, 'sharding_configs': {'sharding_degree': 2, 'dp_degree': 2,"
+           " '_dp_as_optimizer_sharding': true}}",
+           4, "data 2 sharding 2");
     expect("{'sharding': true, 'pipeline': true, 'sharding_configs': {'sharding_degree': 2,"
            " 'mp_degree': 2, 'pp_degree': 2, 'dp_degree': 2}}",
            16, "data 2 pipeline 2 sharding 2 model 2");

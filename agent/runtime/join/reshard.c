@@ -115,8 +115,8 @@ static int allocate(struct trainer *trainer, const struct placement *next, void 
                     struct fleet_error *err)
 {
     for (int slot = 0; slot < reshard_slots(trainer); slot++) {
-        states[slot] =
-            state_allocate(&trainer->state, next->memory.bytes[reshard_segments[slot]], err);
+        states[slot] = state_allocate(&trainer->state, reshard_segments[slot],
+                                      next->memory.bytes[reshard_segments[slot]], err);
         if (!states[slot])
             return err->code;
     }
@@ -146,7 +146,7 @@ static int take_turns(struct trainer *trainer, struct placement *next, void *con
 static void give_back(struct trainer *trainer, struct placement *next, void *const *states)
 {
     for (int slot = 0; slot < RESHARD_SLOTS; slot++)
-        state_deallocate(&trainer->state, states[slot]);
+        state_deallocate(&trainer->state, reshard_segments[slot], states[slot]);
     placement_release(next);
 }
 

@@ -6,7 +6,10 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/program/passes/pass.h"
+#include "libfleet/program/passes/sharding_ranges.h"
 #include "libfleet/program/passes/sharding_segments.h"
+#include "libfleet/strategy/choices.h"
+#include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/training/training.h"
 
@@ -30,20 +33,20 @@ static void add_segment(struct program *program, int64_t first, int64_t end)
 }
 
 /* Segments of whole parameters. */
-static void share_parameters(struct program *program, double limit)
+static int share_parameters(struct program *program, const struct strategy *strategy,
+                            struct fleet_error *err)
 {
+    struct sharding_ranges segments;
     int64_t first = 0;
+    int rc = sharding_ranges_cut(program, strategy, &segments, err);
 
-    for (int v = 0; v < program->var_count; v++) {
-        const struct program_var *var = &program->vars[v];
-
-        if (var->role != PROGRAM_ROLE_PARAMETER || var->flat_offset == first ||
-            (double)(var->flat_offset - first) * sizeof(float) < limit)
-            continue;
-        add_segment(program, first, var->flat_offset);
-        first = var->flat_offset;
+    for (int i = 0; rc == 0 && i < segments.count; i++) {
+        add_segment(program, first, segments.ends[i]);
+        first = segments.ends[i];
     }
-    add_segment(program, first, program->flat_count);
+    if (rc == 0)
+        sharding_ranges_release(&segments);
+    return rc;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -198,21 +201,44 @@ static void divide_gradients(struct program *program)
     join_norms(program);
 }
 
+/* Memory, not arithmetic: the same updates run over it. */
+static void offload_states(struct program *program, const struct pass_context *context)
+{
+    const struct strategy_sharding_config *sharding = &context->strategy->sharding_configs;
+
+    program->offloads_states = sharding->optimize_offload && program->state_count > 0;
+    if (program->offloads_states && context->notes)
+        select_renote(context->notes, "sharding_configs.optimize_offload",
+                      "optimizer states lie in memory of the host, and updates read and write "
+                      "them there; on the CPU that is the same memory, so it has no effect there");
+}
+
+/* With stage 3 parameters travel before each segment of a micro-batch, not after the updates. */
+static void explain_anchors(const struct pass_context *context)
+{
+    if (context->strategy->sharding_configs.stage > 2 &&
+        choices_segments(context->strategy) == CHOICES_SEGMENTS_BY_ANCHORS)
+        pass_idle(context, "sharding_configs.sharding_segment_strategy",
+                  "segments of stage 3 end where they have segment_broadcast_MB");
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 int sharding_apply(struct program *program, const struct pass_context *context,
                    struct fleet_error *err)
 {
     const struct strategy_sharding_config *sharding = &context->strategy->sharding_configs;
+    int rc;
 
-    (void)err;
     if (program->state_count == 0 && sharding->stage == 1) {
         pass_idle(context, "sharding", "optimizer %s has no state to divide",
                   training_optimizer_text(context->training->optimizer.name));
         return 0;
     }
-    if (sharding->stage < 3)
-        share_parameters(program, (double)sharding->fuse_broadcast_MB * MEBI);
+    if (sharding->stage < 3 && (rc = share_parameters(program, context->strategy, err)) < 0)
+        return rc;
+    offload_states(program, context);
+    explain_anchors(context);
     if (sharding->stage > 1)
         divide_gradients(program);
     if (sharding->stage > 2)
