@@ -255,6 +255,48 @@ static int disagree(struct comm_rank *self, struct fleet_error *err)
     return rc;
 }
 
+/* Rank 1 expects one element more of rank 2 than rank 2 sends. */
+static int disagree_on_sizes(struct comm_rank *self, struct fleet_error *err)
+{
+    double send[64] = {0}, receive[192] = {0};
+    int64_t counts[3] = {4, 4, 4};
+    struct comm_call call = {.operation = COMM_ALL_GATHER,
+                             .type = COMM_FP64,
+                             .send = send,
+                             .receive = receive,
+                             .receive_counts = counts};
+    int rc;
+
+    counts[2] += self->rank == 1;
+    rc = comm_run(self->comm, &call, comm_ranks_patience(), err);
+    while (rc == 0)
+        rc = comm_barrier(self->comm, comm_ranks_patience(), err);
+    return rc;
+}
+
+static void test_comm__ranks_that_disagree_on_sizes_are_named(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct comm_ranks c;
+        int told = 0;
+        comm_ranks_init(&c, 3);
+        c.neighbours = (enum comm_neighbours)way;
+        comm_ranks_start(&c, disagree_on_sizes);
+        comm_ranks_join(&c);
+        for (int r = 0; r < 3; r++) {
+            if (c.ranks[r].rc != -EPROTO && c.ranks[r].rc != -ECONNRESET)
+                fail_msg("%s", c.ranks[r].text);
+            told += strstr(c.ranks[r].text, "rank 2 sent") &&
+                    strstr(c.ranks[r].text, "rank 1 expected");
+        }
+        if (told == 0)
+            fail_msg("nobody names rank 2: %s; %s; %s", c.ranks[0].text, c.ranks[1].text,
+                     c.ranks[2].text);
+        comm_ranks_release(&c);
+    }
+}
+
 #define CALL(o, t, r, n, c)                                                                   \
     {                                                                                         \
         .operation = COMM_##o, .type = COMM_##t, .reduction = COMM_##r, .root = n, .count = c \
@@ -278,7 +320,7 @@ static void test_comm__ranks_that_disagree_are_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        for (int way = 0; way < 2; way++) {
+        for (int way = 0; way < 3; way++) {
             struct comm_ranks c;
             int told = 0;
             comm_ranks_init(&c, 3);
@@ -332,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_comm_group__ranks_with_other_lists_are_named),
         cmocka_unit_test(test_comm_group__that_the_device_cannot_split_is_none),
         cmocka_unit_test(test_comm__ranks_that_disagree_are_named),
+        cmocka_unit_test(test_comm__ranks_that_disagree_on_sizes_are_named),
         cmocka_unit_test(test_comm_start__what_no_rank_may_run),
     };
 
