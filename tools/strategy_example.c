@@ -53,6 +53,11 @@ static const struct {
      "{\"sharding\":true,\"sharding_configs\":{\"hybrid_dp\":true,\"sharding_group_size\":4}}"},
     {"sharding_configs.dp_degree",
      "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":4,\"dp_degree\":2}}"},
+    {"sharding_configs._dp_as_optimizer_sharding",
+     "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":1,\"dp_degree\":8,"
+     "\"_dp_as_optimizer_sharding\":true}}"},
+    {"sharding_configs.optimize_cast",
+     "{\"sharding\":true,\"amp\":true,\"sharding_configs\":{\"optimize_cast\":true}}"},
     {"sharding_configs.mp_degree",
      "{\"sharding\":true,\"sharding_configs\":{\"sharding_degree\":4,\"mp_degree\":2}}"},
     {"sharding_configs.pp_degree",
