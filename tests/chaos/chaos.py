@@ -97,8 +97,7 @@ class Chaos:
         workers = dice.choice(shape.workers)
         slow_ms = dice.choice((0, 0, 2, 20))
         without = set() if self.has_own_world else faults.NETWORK | faults.DISK
-        coming = faults.draw(dice, shapes.STEPS,
-                             without | (faults.DISK if shape.saves_together else set()))
+        coming = faults.draw(dice, shapes.STEPS, without)
         print(f"seed {seed}: {shape.name}, {workers} workers, disk {slow_ms} ms; "
               + "; ".join(f"{f.kind} at {f.step} ({f.victim}, {f.seconds} s)" for f in coming),
               flush=True)

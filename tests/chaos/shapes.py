@@ -24,12 +24,6 @@ class Shape:
     same: str | None = ""
     alone: int = 1
 
-    @property
-    def saves_together(self):
-        """All ranks write a checkpoint: the last one is not tried again if the disk is full."""
-        words = ("sharding: true", "pp_degree", "mp_degree", "localsgd", "dgc")
-        return any(word in self.strategy for word in words)
-
 
 SHARDED = "sharding: true, "
 STAGES = "pipeline: true, hybrid_configs: {pp_degree: 2}, "
@@ -49,6 +43,7 @@ SHAPES = (
     Shape("sharding", SHARDED),
     Shape("sharding, greedy", SHARDED, "partition: greedy"),
     Shape("sharding of gradients", SHARDED + "sharding_configs: {stage: 2}"),
+    Shape("sharding of parameters", SHARDED + "sharding_configs: {stage: 3}"),
     Shape("sharding in groups", SHARDED + "sharding_configs: {hybrid_dp: true, "
           "sharding_group_size: 2}", workers=(4,), least=4),
     Shape("1F1B", STAGES, workers=(2, 4)),

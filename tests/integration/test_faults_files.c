@@ -251,17 +251,17 @@ static void make_room(void *context, struct job_run *run, const cJSON *event)
 }
 
 /* The disk gets room again: the save that failed is repeated, and the job succeeds. */
-static void test_faults__a_save_that_fails_is_tried_again(void **state)
+static void expect_another_try(const char *strategy)
 {
     static char full[400 << 10];
-    struct parts parts = {.extra = "    checkpoint: {path: small/checkpoints}\n"};
+    struct parts parts = {.strategy = strategy,
+                          .extra = "    checkpoint: {path: small/checkpoints}\n"};
     char *folder = write_job(&parts);
     FLEET_AUTO_FREE char *small = fleet_file_join(folder, "small");
     FLEET_AUTO_FREE char *ballast = fleet_file_join(folder, "small/ballast");
     struct full_disk disk = {ballast};
     struct job_run run;
 
-    (void)state;
     if (!mount_small(folder, small, "450k")) {
         free(folder);
         skip();
@@ -278,6 +278,19 @@ static void test_faults__a_save_that_fails_is_tried_again(void **state)
     free(folder);
 }
 
+static void test_faults__a_save_that_fails_is_tried_again(void **state)
+{
+    (void)state;
+    expect_another_try(NULL);
+}
+
+static void test_faults__a_save_of_all_ranks_that_fails_is_tried_again(void **state)
+{
+    (void)state;
+    expect_another_try("{sharding: true}");
+    expect_another_try("{hybrid_configs: {mp_degree: 2}}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_faults__two_runs_in_one_folder_are_reported),
         cmocka_unit_test(test_faults__a_last_checkpoint_that_cannot_be_written_fails_the_job),
         cmocka_unit_test(test_faults__a_save_that_fails_is_tried_again),
+        cmocka_unit_test(test_faults__a_save_of_all_ranks_that_fails_is_tried_again),
     };
     return cmocka_run_group_tests_name("faults, files", tests, NULL, NULL);
 }

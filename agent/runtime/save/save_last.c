@@ -16,6 +16,8 @@
 #include "libfleet/base/variable.h"
 
 #define RETRY_LAST_MS       5000.0 /* while there is nothing else to do */
+#define RETRY_TOGETHER_MS   1000.0 /* the same, for all ranks */
+#define DISK_MS             3600e3 /* a disk may be slow */
 #define SAVE_PATIENCE_S     300    /* for the job's last checkpoint */
 #define SAVE_PATIENCE_S_MAX 86400
 #define LEAVE_PATIENCE_MS   10e3 /* when asked to leave, which has a grace of its own */
@@ -60,6 +62,50 @@ static bool insist(struct trainer *trainer, double patience_ms, bool is_leaving)
     return true;
 }
 
+enum verdict {
+    SAVED,
+    AGAIN,
+    GIVEN_UP,
+};
+
+/* Of the first rank, which ends a checkpoint of all. */
+static int agree(struct trainer *trainer, double give_up_ms, enum verdict *out,
+                 struct fleet_error *err)
+{
+    int32_t verdict = trainer->save.failures == 0          ? SAVED
+                      : fleet_monotonic_ms() >= give_up_ms ? GIVEN_UP
+                                                           : AGAIN;
+
+    if (comm_broadcast(trainer->net.comm, &verdict, sizeof(verdict), 0,
+                       fleet_monotonic_ms() + DISK_MS, err) < 0)
+        return fleet_error_wrap(err, "learn whether the last checkpoint is on disk");
+    *out = (enum verdict)verdict;
+    return 0;
+}
+
+/* The same where all ranks write, each a part. *out is false also if the generation is over, or
+ * this rank is asked to leave. */
+static int insist_together(struct trainer *trainer, double patience_ms, bool *out,
+                           struct fleet_error *err)
+{
+    double give_up_ms = fleet_monotonic_ms() + patience_ms;
+    enum verdict verdict;
+
+    for (;;) {
+        double next_ms = fleet_monotonic_ms() + RETRY_TOGETHER_MS;
+        save_finish(trainer);
+        if (agree(trainer, give_up_ms, &verdict, err) < 0)
+            return err->code;
+        *out = verdict == SAVED;
+        if (verdict == SAVED)
+            trainer->save.failures = 0;
+        if (verdict != AGAIN || !sleep_until(trainer, next_ms, false))
+            return 0;
+        if (save_together(trainer, err) < 0)
+            return err->code;
+    }
+}
+
 int save_read_patience(struct trainer *trainer, struct fleet_error *err)
 {
     int seconds;
@@ -75,9 +121,13 @@ int save_read_patience(struct trainer *trainer, struct fleet_error *err)
 int save_last(struct trainer *trainer, struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf newest = {0};
+    bool is_saved;
 
-    /* Divided state takes all ranks to save, and the others wait for this one. */
-    if (insist(trainer, save_is_divided(trainer) ? 0 : trainer->save.patience_ms, false))
+    if (!save_is_divided(trainer) || trainer->generation.world == 1)
+        is_saved = insist(trainer, trainer->save.patience_ms, false);
+    else if (insist_together(trainer, trainer->save.patience_ms, &is_saved, err) < 0)
+        return err->code;
+    if (is_saved)
         return 0;
     if (atomic_load(control_stop(trainer->control)))
         return fleet_error(err, -ECANCELED, "the generation is over");
