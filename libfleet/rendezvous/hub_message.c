@@ -13,13 +13,14 @@
 
 /*
  * A checkpoint is reported after the steps it contains: if all members died now, the job would
- * go on from it, and steps that were never reported would not be made again.
+ * go on from it, and steps that were never reported would not be made again. `is_orphan`: a hub
+ * before this one had these steps, and is gone with them, so no member reports them any more.
  */
-static void report_checkpoint(struct hub *hub, struct hub_output *out)
+static void report_checkpoint(struct hub *hub, bool is_orphan, struct hub_output *out)
 {
     struct hub_event *event;
 
-    if (!hub->checkpoint_path || hub->checkpoint_due_step > hub->progress_step)
+    if (!hub->checkpoint_path || (hub->checkpoint_due_step > hub->progress_step && !is_orphan))
         return;
     hub->checkpoint_step = hub->checkpoint_due_step;
     fleet_set_text(&hub->resume_path, hub->checkpoint_path);
@@ -50,7 +51,7 @@ void hub_message_step(struct hub *hub, const struct message_step *step, struct h
     hub->progress_step = step->step;
     note_late(hub, step);
     hub_output_event(out, hub, HUB_EVENT_STEP, NULL)->step = *step;
-    report_checkpoint(hub, out);
+    report_checkpoint(hub, false, out);
     hub->steps_since_restart += count;
     if (enough > 0 && hub->steps_since_restart >= enough &&
         hub->steps_since_restart - count < enough) {
@@ -272,13 +273,15 @@ static void on_checkpoint(struct hub *hub, const struct hub_peer *peer,
 {
     struct message answer = hub_hello_greeting(hub);
     bool counts = fleet_lineage_has(&hub->lineage, m->generation, m->step), is_known;
+    bool is_orphan =
+        m->generation.epoch != hub->epoch && peer->status.state != MESSAGE_STATE_RUNNING;
 
     if (counts && is_newer_checkpoint(hub, m)) {
         free(hub->checkpoint_path);
         hub->resume_generation = m->generation;
         hub->checkpoint_path = fleet_dup_text(m->path);
         hub->checkpoint_due_step = m->step;
-        report_checkpoint(hub, out);
+        report_checkpoint(hub, is_orphan, out);
     }
     answer.heartbeat.progress_step = hub->progress_step;
     answer.heartbeat.evaluation_step = hub->evaluation_step;

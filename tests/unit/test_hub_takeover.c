@@ -96,6 +96,31 @@ static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(voi
     stop();
 }
 
+/* Its steps were told to the hub before, which is gone with them. Without an answer the member that
+ * leaves would not say goodbye (seed 3108004570). While it runs, the steps come. */
+static void test_hub_members__a_new_hub_takes_a_checkpoint_whose_steps_nobody_tells(void **state)
+{
+    struct hub_start s = {.epoch = 2,
+                          .recorded = {1, 5},
+                          .progress_step = 40,
+                          .checkpoint_step = 40,
+                          .lineage = {.entries = {{{1, 5}, 1}}, .count = 1},
+                          .has_trained = true};
+
+    (void)state;
+    for (int is_running = 0; is_running < 2; is_running++) {
+        start(2, 2, &s);
+        remember(0, 2);
+        w.peers[0].status.state = is_running ? MESSAGE_STATE_RUNNING : MESSAGE_STATE_WAITING;
+        w.peers[0].status.step = 49;
+        hello(0);
+        checkpoint(0, 5, 49);
+        assert_int_equal(count_events(HUB_EVENT_CHECKPOINT), is_running ? 0 : 1);
+        assert_int_equal(w.peers[0].checkpoint_step, is_running ? 40 : 49);
+        stop();
+    }
+}
+
 static void test_hub_members__a_new_hub_waits_for_members_that_it_has_not_heard_of(void **state)
 {
     struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40};
@@ -198,6 +223,7 @@ int main(void)
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(a_new_hub_waits_for_a_pod_of_which_one_trainer_died),
         TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
+        TEST(a_new_hub_takes_a_checkpoint_whose_steps_nobody_tells),
         TEST(a_new_hub_waits_for_members_that_it_has_not_heard_of),
         TEST(a_hub_that_has_moved_waits_longer),
         TEST(a_new_hub_believes_a_member_that_misses_another),
