@@ -216,7 +216,7 @@ $(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cublaslt): $(OUT)/tes
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/unit/test_cublaslt: | build/cublaslt_fake/libcublasLt.so.13 \
     build/nccl_fake/libnccl.so.2
-$(addprefix $(OUT)/tests/integration/,test_cuda test_cuda_faults): \
+$(addprefix $(OUT)/tests/integration/,test_cuda test_cuda_faults test_cuda_memory): \
     build/cublaslt_fake/libcublasLt.so.13 \
     build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2

@@ -4,6 +4,7 @@
  * Also explains knobs that the built-in runtime would refuse. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/arguments.h"
@@ -13,6 +14,7 @@
 #include "cli/plan_search.h"
 #include "cli/plan_table.h"
 #include "libfleet/api/document.h"
+#include "libfleet/api/memory_limit.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -151,6 +153,14 @@ static void print_schedule(const struct plan *plan)
     (void)fputs(fleet_strbuf_text(&out), stdout);
 }
 
+static bool is_for_gpu(const struct document *document)
+{
+    const char *backend = getenv("FLEET_BACKEND");
+
+    return (document->kind == DOCUMENT_JOB && memory_limit_is_on_gpu(&document->job)) ||
+           (backend && strcmp(backend, "cuda") == 0);
+}
+
 static void print_plan(const struct document *document, const struct plan *plan,
                        const struct arguments *arguments)
 {
@@ -173,6 +183,8 @@ static void print_plan(const struct document *document, const struct plan *plan,
         else
             fleet_strbuf_appendf(&out, "%d ranks\n", plan->world);
         plan_table_whole(plan, &out);
+        if (plan->has_program && is_for_gpu(document))
+            plan_table_gpu(plan, &out);
         if (arguments->rank >= 0)
             plan_table_rank(plan, (int)arguments->rank, &out);
         if (arguments->with_program)

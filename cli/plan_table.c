@@ -14,6 +14,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
+#include "libfleet/plan/gpu_memory.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/strategy/topology.h"
 
@@ -294,6 +295,18 @@ static void append_traffic(struct fleet_strbuf *out, const struct plan_traffic *
     }
     if (traffic->count == 0)
         fleet_strbuf_appendf(out, "  %-18s nothing\n", title);
+}
+
+void plan_table_gpu(const struct plan *plan, struct fleet_strbuf *out)
+{
+    static const bool by_formula[PLAN_BYTES_COUNT];
+    struct gpu_memory memory;
+
+    gpu_memory_plan(plan, &memory);
+    append_bytes(out, "of its GPU", memory.bytes, by_formula);
+    fleet_strbuf_appendf(out, "  %-18s ", "beside a GPU");
+    fleet_strbuf_append_size(out, (double)memory.host);
+    fleet_strbuf_append(out, " of the host\n");
 }
 
 void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out)

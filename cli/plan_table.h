@@ -23,6 +23,9 @@ void plan_table_print(const struct plan *plan, struct fleet_strbuf *out);
  * (program or formula), and what the built-in runtime cannot run. */
 void plan_table_whole(const struct plan *plan, struct fleet_strbuf *out);
 
+/* Memory of a rank on a GPU. The plan has a program. */
+void plan_table_gpu(const struct plan *plan, struct fleet_strbuf *out);
+
 /* What one rank of the plan does. */
 void plan_table_rank(const struct plan *plan, int rank, struct fleet_strbuf *out);
 

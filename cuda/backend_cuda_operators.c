@@ -11,6 +11,7 @@
 #include "cuda/operators.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/gpu_scratch.h"
 #include "libfleet/program/ops/operand.h"
 
 static bool is_copy(enum op_kind kind)
@@ -73,7 +74,7 @@ int cuda_prepare(struct backend *backend, const struct program *program,
         return fleet_error(err, -ENOTSUP, "the GPU has no kernel for this: %s", refusal);
     expect_fault(device, program, op);
     rc = device_reserve(device, &device->scratch, &device->scratch_bytes,
-                        is_copy(op->kind) ? 0 : cuda_operator_scratch(program, op), err);
+                        is_copy(op->kind) ? 0 : gpu_scratch_bytes(program, op), err);
     if (rc == 0)
         rc = cuda_operator_plan(device->products, program, op, err);
     return rc == 0 && op->kind == OP_GRAD_NORM ? reserve_gradients(device, program, err) : rc;

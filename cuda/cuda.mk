@@ -14,6 +14,7 @@ cuda-toolkit: ## the CUDA toolkit: the system's, else PyPI's wheels into the cac
 # -fmad=false: as -ffp-contract=off elsewhere, so that the emulator's bits are the device's.
 CUDA_KERNELS := $(wildcard cuda/kernels/*.cu)
 CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h \
+    libfleet/plan/gpu_scratch.h \
     agent/runtime/comm/comm.h
 CUDA_ARCHITECTURES := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
@@ -31,7 +32,7 @@ build/cuda/%.o: %.c
 # Symbols of cuda/exports.map go out; those of libfleet and the runtime are the program's own copy.
 CUDA_OBJECTS := $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
     $(patsubst %.c,build/cuda/%.o,$(wildcard cuda/*.c) libfleet/base/random.c \
-        libfleet/program/ops/operand.c)
+        libfleet/plan/gpu_scratch.c libfleet/program/ops/operand.c)
 build/bin/libfleet_cuda.so: $(CUDA_OBJECTS) cuda/exports.map
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_OBJECTS) -Wl,--version-script=cuda/exports.map \
@@ -64,7 +65,7 @@ cuda-sass: cuda ## registers, spills and widths of the kernels, into docs/cuda-s
 EMULATOR          := $(addprefix tests/cuda_emulator/,emulator.c meet.c memory.c tensor.c)
 CUDA_FAKE_OUT     := build/cuda_fake/$(VARIANT)
 CUDA_FAKE_SOURCES := $(wildcard cuda/*.c tests/cuda_fake/*.c) libfleet/base/random.c \
-    libfleet/program/ops/operand.c $(EMULATOR)
+    libfleet/plan/gpu_scratch.c libfleet/program/ops/operand.c $(EMULATOR)
 CUDA_FAKE_OBJECTS := $(CUDA_KERNELS:%.cu=$(CUDA_FAKE_OUT)/%.cu.o) \
     $(CUDA_FAKE_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o)
 CUDA_FAKE_FLAGS   := -O2 -g -fPIC -DEMULATOR_FAKE -DFLEET_VERSION='"$(VERSION)"' \

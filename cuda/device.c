@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda/device.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,6 +190,12 @@ static void release(struct cuda_device *device)
     pthread_mutex_destroy(&device->first_use);
     free(device);
 }
+
+static_assert(sizeof(struct fleet_cuda_scalars) + sizeof(struct fleet_cuda_parameter) +
+                          DEVICE_FAULTS * sizeof(uint64_t) <=
+                      GPU_SCRATCH_TABLES &&
+                  sizeof(struct fleet_cuda_gradient) == GPU_SCRATCH_ROW,
+              "as the plan counts");
 
 /* Memory that kernels need for every program. */
 static int allocate_tables(struct cuda_device *device, struct fleet_error *err)

@@ -5,7 +5,7 @@
 /*
  * An operator of a program as launches of our own kernels (kernels/kernels.h): what is in a
  * kernel_call becomes the struct of a family. Pure except for launches: it allocates nothing, and
- * operands, scratch and tables are device memory of the caller.
+ * operands, scratch (libfleet/plan/gpu_scratch.h) and tables are device memory of the caller.
  */
 
 #include <stdbool.h>
@@ -40,12 +40,9 @@ const char *cuda_operator_refusal(const struct program *program, const struct pr
 int cuda_operator_plan(struct products *products, const struct program *program,
                        const struct program_op *op, struct fleet_error *err);
 
-/* Bytes of call->scratch that the launches of `op` need. */
-size_t cuda_operator_scratch(const struct program *program, const struct program_op *op);
-
 /* Launch it. cudaErrorInvalidValue: a kind, type or size that our kernels do not have (heads of
- * more than 128 columns; BATCH_NORM over several ranks; RESHAPE and MEMCPY, which are copies;
- * ALL_REDUCE). Of call->scalars only seed and evaluation are read. */
+ * more than 128 columns; RESHAPE and MEMCPY, which are copies; ALL_REDUCE). Of call->scalars only
+ * seed and evaluation are read. */
 cudaError_t cuda_operator_launch(cudaStream_t stream, const struct kernel_call *call,
                                  const struct cuda_operator_context *context);
 

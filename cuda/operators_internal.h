@@ -84,8 +84,6 @@ struct fleet_cuda_attention cuda_attention_of(const struct program *program,
                                               const struct program_op *op, int i);
 cudaError_t cuda_launch_attention(const struct launch *l);
 cudaError_t cuda_launch_attention_grad(const struct launch *l);
-size_t cuda_linear_scratch(const struct program *program, const struct program_op *op);
-size_t cuda_linear_grad_scratch(const struct program *program, const struct program_op *op);
 
 /* ---- operators_images.c ---------------------------------------------------------------------- */
 

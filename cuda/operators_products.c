@@ -174,17 +174,6 @@ int cuda_operator_plan(struct products *products, const struct program *program,
     return rc;
 }
 
-size_t cuda_linear_scratch(const struct program *program, const struct program_op *op)
-{
-    const struct program_var *y = operand_out(program, op, 0), *bias = operand_in(program, op, 2);
-    struct fleet_cuda_gemm g = {.n = operand_columns(y),
-                                .bias = planned(bias),
-                                .c_type = y->type,
-                                .bias_type = bias ? bias->type : y->type};
-
-    return products_scratch(&g);
-}
-
 struct fleet_cuda_attention cuda_attention_of(const struct program *program,
                                               const struct program_op *op, int i)
 {
@@ -225,14 +214,4 @@ cudaError_t cuda_launch_attention_grad(const struct launch *l)
     a.d_qkv_type = out_type(l, 0);
     a.scratch = l->call->scratch;
     return fleet_cuda_attention_grad(l->stream, &a);
-}
-
-size_t cuda_linear_grad_scratch(const struct program *program, const struct program_op *op)
-{
-    const struct program_var *d = operand_in(program, op, 0);
-    size_t slope = op->attributes.activation == OP_ACTIVATION_NONE
-                       ? 0
-                       : rounded((size_t)program_var_elements(d) * sizeof(float));
-
-    return slope + fleet_cuda_column_sum_scratch(operand_rows(d), operand_columns(d));
 }

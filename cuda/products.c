@@ -30,13 +30,6 @@ int products_prepare(struct products *products, const struct fleet_cuda_gemm *g,
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-size_t products_scratch(const struct fleet_cuda_gemm *g)
-{
-    return g->bias && g->bias_type != g->c_type && g->c_type != PROGRAM_FP32
-               ? (size_t)g->n * sizeof(uint16_t)
-               : 0;
-}
-
 static cudaError_t narrow_bias(cudaStream_t stream, const struct fleet_cuda_gemm *g, void *scratch)
 {
     struct fleet_cuda_elementwise cast = {.in = {g->bias},

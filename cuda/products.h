@@ -24,7 +24,7 @@
 struct cublaslt_library;
 struct fleet_error;
 
-#define PRODUCTS_WORKSPACE_BYTES ((size_t)32 << 20)
+#define PRODUCTS_WORKSPACE_BYTES GPU_SCRATCH_PRODUCTS
 #define PRODUCTS_TF32_ENV        "FLEET_CUDA_TF32"
 
 struct products;
@@ -42,10 +42,8 @@ void products_free(struct products *products);
 int products_prepare(struct products *products, const struct fleet_cuda_gemm *g,
                      struct fleet_error *err);
 
-/* Bytes of device memory that products_run() may use beside the workspace. */
-size_t products_scratch(const struct fleet_cuda_gemm *g);
-
-/* Compute g; `products` NULL: by our own kernel. What was not prepared is chosen now. */
+/* Compute g; `products` NULL: by our own kernel. What was not prepared is chosen now. `scratch` has
+ * room for a bias of 16 bits (gpu_scratch.h). */
 cudaError_t products_run(struct products *products, cudaStream_t stream,
                          const struct fleet_cuda_gemm *g, void *scratch);
 

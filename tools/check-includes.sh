@@ -33,6 +33,7 @@ agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h
 cuda:                 agent/runtime/comm/device.h libfleet/base libfleet/program
+cuda:                 libfleet/plan/gpu_scratch.h
 distributed:          distributed include/fleet agent/runtime/comm libfleet/base
 distributed:          libfleet/program/buckets.h agent/runtime/backend/cpu/kernels/typed.h
 tests:                .

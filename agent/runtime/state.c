@@ -52,9 +52,18 @@ static bool is_transient(int segment)
            segment == MEMORY_HOST || segment == MEMORY_SCRATCH;
 }
 
+/* A device that prepares operators has working memory of its own for their kernels. */
+static size_t segment_bytes(const struct state *state, const struct memory_plan *memory,
+                            int segment)
+{
+    return segment == MEMORY_SCRATCH && state->backend->vtable->prepare ? 0
+                                                                        : memory->bytes[segment];
+}
+
 static void *allocate_segment(struct state *state, int segment, struct fleet_error *err)
 {
-    return state_allocate(state, (enum memory_segment)segment, state->memory->bytes[segment], err);
+    return state_allocate(state, (enum memory_segment)segment,
+                          segment_bytes(state, state->memory, segment), err);
 }
 
 /* Each micro-batch in flight has a copy of them. */
@@ -112,16 +121,17 @@ int state_fit(struct state *state, const struct memory_plan *memory, struct flee
 {
     for (int i = 0; i < MEMORY_SEGMENT_COUNT; i++) {
         enum memory_segment s = (enum memory_segment)i;
-        size_t bytes = memory->bytes[s];
+        size_t bytes = segment_bytes(state, memory, i),
+               has = segment_bytes(state, state->memory, i);
         void *larger;
-        if (!is_transient(s) || bytes <= state->memory->bytes[s])
+        if (!is_transient(s) || bytes <= has)
             continue;
         larger = state_allocate(state, s, bytes, err);
         if (!larger)
             return fleet_error_wrap(err, "allocate %zu bytes for the model", bytes);
         state_deallocate(state, s, state->bases.segment[s]);
         state->bases.segment[s] = larger;
-        state->bytes -= state->memory->bytes[s];
+        state->bytes -= has;
     }
     return 0;
 }

@@ -403,11 +403,6 @@ cudaError_t fleet_cuda_attention(cudaStream_t stream, const struct fleet_cuda_at
                a->head_dim <= 64 ? attention_kernel<64> : attention_kernel<128>);
 }
 
-size_t fleet_cuda_attention_grad_scratch(const struct fleet_cuda_attention *a)
-{
-    return (size_t)(a->batch * a->heads * a->context) * sizeof(float);
-}
-
 cudaError_t fleet_cuda_attention_grad(cudaStream_t stream, const struct fleet_cuda_attention *a)
 {
     int64_t rows = a->batch * a->heads * a->context;

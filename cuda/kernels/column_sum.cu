@@ -11,9 +11,9 @@
 #include "cuda/kernels/eight.cuh"
 
 #define THREADS 128
-#define CHUNK   64 /* rows of a run, and runs that a block adds at once */
-#define FLIGHT  4  /* loads that a thread starts before it waits for the first one */
-#define ADDERS  8  /* warps of the second kernel's block */
+#define CHUNK   GPU_SCRATCH_COLUMN_ROWS /* of a run, and runs that a block adds at once */
+#define FLIGHT  4 /* loads that a thread starts before it waits for the first one */
+#define ADDERS  8 /* warps of the second kernel's block */
 
 __global__ void __launch_bounds__(THREADS) column_chunk_kernel(const struct fleet_cuda_column_sum s)
 {
@@ -82,11 +82,6 @@ __global__ void __launch_bounds__(ADDERS *WARP)
     }
     if (warp == 0 && column < s.columns)
         store(s.out, s.out_type, column, sum);
-}
-
-size_t fleet_cuda_column_sum_scratch(int64_t rows, int64_t columns)
-{
-    return (size_t)((rows + CHUNK - 1) / CHUNK * columns) * sizeof(float);
 }
 
 cudaError_t fleet_cuda_column_sum(cudaStream_t stream, const struct fleet_cuda_column_sum *s)

@@ -96,11 +96,6 @@ static struct sorting sorting_of(const struct fleet_cuda_embedding_grad *e)
     return s;
 }
 
-size_t fleet_cuda_embedding_grad_scratch(int64_t batch, int64_t context, int64_t rows)
-{
-    return (size_t)(2 * rows + 1 + 2 * batch * context) * sizeof(int);
-}
-
 /* A bad id, and another rank's, counts for no row. */
 __device__ static __forceinline__ int row_of(const struct fleet_cuda_embedding_grad &e, int64_t i)
 {

@@ -34,6 +34,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "libfleet/plan/gpu_scratch.h"
 #include "libfleet/program/program.h"
 
 #ifdef __cplusplus
@@ -114,9 +115,8 @@ struct fleet_cuda_norm_grad {
     void *d_x;
     float *d_scale, *d_shift;
     int64_t rows, columns;
-    float *scratch; /* fleet_cuda_norm_grad_scratch() */
+    float *scratch; /* gpu_scratch_norm_grad() */
 };
-size_t fleet_cuda_norm_grad_scratch(int64_t rows, int64_t columns);
 cudaError_t fleet_cuda_norm_grad(cudaStream_t stream, const struct fleet_cuda_norm_grad *n);
 
 /* ---- column_sum.cu: ADD_GRAD_B and the bias of LINEAR_GRAD ----------------------------------- */
@@ -126,9 +126,8 @@ struct fleet_cuda_column_sum {
     void *out;
     enum program_type x_type, out_type;
     int64_t rows, columns;
-    float *scratch; /* fleet_cuda_column_sum_scratch() */
+    float *scratch; /* gpu_scratch_column_sum() */
 };
-size_t fleet_cuda_column_sum_scratch(int64_t rows, int64_t columns);
 cudaError_t fleet_cuda_column_sum(cudaStream_t stream, const struct fleet_cuda_column_sum *s);
 
 /* ---- embedding.cu ---------------------------------------------------------------------------- */
@@ -154,10 +153,9 @@ struct fleet_cuda_embedding_grad {
     float *d_table;    /* [rows, columns], NULL: not wanted; overwritten */
     float *d_position; /* [positions, columns], NULL: not wanted; overwritten */
     int64_t batch, context, columns, rows, positions;
-    int32_t *scratch;   /* fleet_cuda_embedding_grad_scratch(); may be NULL without d_table */
+    int32_t *scratch;   /* gpu_scratch_embedding_grad(); may be NULL without d_table */
     int64_t first_word; /* of d_table; other words count for no row */
 };
-size_t fleet_cuda_embedding_grad_scratch(int64_t batch, int64_t context, int64_t rows);
 cudaError_t fleet_cuda_embedding_grad(cudaStream_t stream,
                                       const struct fleet_cuda_embedding_grad *e);
 
@@ -224,9 +222,8 @@ struct fleet_cuda_rope {
     int64_t batch, context, width, heads, head_dim;
     double base;
     bool inverse;
-    float *scratch; /* fleet_cuda_rope_scratch(): cosines and sines, made by every launch */
+    float *scratch; /* gpu_scratch_rope(): cosines and sines, made by every launch */
 };
-size_t fleet_cuda_rope_scratch(int64_t context, int64_t head_dim);
 cudaError_t fleet_cuda_rope(cudaStream_t stream, const struct fleet_cuda_rope *r);
 
 /* ---- transpose.cu, concat.cu, reduce.cu: any type -------------------------------------------- */
@@ -299,9 +296,8 @@ struct fleet_cuda_attention {
     enum program_type type, out_type, d_type, d_qkv_type;
     int64_t batch, context, heads, kv_heads, head_dim;
     bool causal;
-    float *scratch; /* gradient: fleet_cuda_attention_grad_scratch() */
+    float *scratch; /* gradient: gpu_scratch_attention_grad() */
 };
-size_t fleet_cuda_attention_grad_scratch(const struct fleet_cuda_attention *a);
 cudaError_t fleet_cuda_attention(cudaStream_t stream, const struct fleet_cuda_attention *a);
 cudaError_t fleet_cuda_attention_grad(cudaStream_t stream, const struct fleet_cuda_attention *a);
 

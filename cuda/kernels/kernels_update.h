@@ -15,7 +15,8 @@ extern "C" {
 
 /* ---- grad_norm.cu, check_finite.cu: the whole gradient in one launch ----------------------- */
 
-#define FLEET_CUDA_BLOCK 4096 /* elements of a tensor that one block of sums or of updates takes */
+/* elements of a tensor that one block of sums or of updates takes */
+#define FLEET_CUDA_BLOCK GPU_SCRATCH_BLOCK
 
 /* A tensor of the gradient, in device memory, in the order of GRAD_NORM (byte order of the names).
  * Its blocks are first_block … of all tensors' blocks: ⌈count / FLEET_CUDA_BLOCK⌉ each. */
@@ -99,9 +100,8 @@ struct fleet_cuda_optimizer {
     const float *norms; /* GRAD_NORM's; NULL: nothing clips by a norm */
     int norm_count;     /* its elements: the last is the global norm */
     const struct fleet_cuda_scalars *scalars;
-    double *scratch; /* fleet_cuda_optimizer_scratch() */
+    double *scratch; /* gpu_scratch_optimizer() */
 };
-size_t fleet_cuda_optimizer_scratch(int parameter_count, int64_t block_count);
 
 /* Writes nothing unless scalars->votes == scalars->world. */
 cudaError_t fleet_cuda_optimizer(cudaStream_t stream, const struct fleet_cuda_optimizer *o);

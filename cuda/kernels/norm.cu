@@ -21,11 +21,11 @@
 #include "cuda/kernels/eight.cuh"
 
 #define THREADS  128
-#define ROWS     (THREADS / WARP) /* of a block */
-#define CHUNK    32               /* rows of a partial sum over columns */
-#define TOGETHER 4                /* rows that a block of whole_kernel has in its registers */
-#define WIDEST   384              /* its greatest number of threads */
-#define SUMMERS  8                /* warps of a block that adds partial sums */
+#define ROWS     (THREADS / WARP)      /* of a block */
+#define CHUNK    GPU_SCRATCH_NORM_ROWS /* rows of a partial sum over columns */
+#define TOGETHER 4                     /* rows that a block of whole_kernel has in its registers */
+#define WIDEST   384                   /* its greatest number of threads */
+#define SUMMERS  8                     /* warps of a block that adds partial sums */
 
 template <int WIDTH>
 __device__ static __forceinline__ struct some<WIDTH> norm_input(const struct fleet_cuda_norm &n,
@@ -286,11 +286,6 @@ __global__ void __launch_bounds__(WIDEST)
         n.scratch[blockIdx.x * n.columns + column + l] = d_scale.at[l];
         n.scratch[(chunks + blockIdx.x) * n.columns + column + l] = d_shift.at[l];
     }
-}
-
-size_t fleet_cuda_norm_grad_scratch(int64_t rows, int64_t columns)
-{
-    return (size_t)((rows + CHUNK - 1) / CHUNK * 2 * columns) * sizeof(float);
 }
 
 static cudaError_t norm_total(cudaStream_t stream, const struct fleet_cuda_norm_grad *n)

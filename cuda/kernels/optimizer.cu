@@ -31,6 +31,7 @@ struct shared_numbers {
     float ratio;              /* LAMB: trust ratio; LARS: local rate */
     int clips_value, nesterov;
 };
+static_assert(sizeof(struct shared_numbers) == GPU_SCRATCH_NUMBERS, "as the plan counts");
 
 __host__ __device__ static __forceinline__ double *
 step_squares(const struct fleet_cuda_optimizer &o)
@@ -42,12 +43,6 @@ __host__ __device__ static __forceinline__ struct shared_numbers *
 numbers_of(const struct fleet_cuda_optimizer &o)
 {
     return reinterpret_cast<struct shared_numbers *>(o.scratch + 2 * o.block_count);
-}
-
-size_t fleet_cuda_optimizer_scratch(int parameter_count, int64_t block_count)
-{
-    return (size_t)block_count * 2 * sizeof(double) +
-           (size_t)parameter_count * sizeof(struct shared_numbers);
 }
 
 __device__ static __forceinline__ bool is_voted(const struct fleet_cuda_optimizer &o)

@@ -96,11 +96,6 @@ __global__ void __launch_bounds__(THREADS) rope_kernel(const struct fleet_cuda_r
         store(r.y, r.y_type, at + j, load(r.x, r.x_type, at + j));
 }
 
-size_t fleet_cuda_rope_scratch(int64_t context, int64_t head_dim)
-{
-    return (size_t)(2 * context * (head_dim / 2)) * sizeof(float);
-}
-
 cudaError_t fleet_cuda_rope(cudaStream_t stream, const struct fleet_cuda_rope *r)
 {
     int64_t half = r->head_dim / 2, rows = r->batch * r->context;

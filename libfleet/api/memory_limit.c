@@ -8,6 +8,7 @@
 #include "libfleet/api/memory_limit.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -15,14 +16,39 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
+#include "libfleet/plan/gpu_memory.h"
 
 static int64_t process_bytes(const struct fleetjob *job)
 {
     return (job->spec.worker.processes_per_pod + 1) * MEMORY_LIMIT_PROCESS_BYTES; /* the agent */
 }
 
+bool memory_limit_is_on_gpu(const struct fleetjob *job)
+{
+    const cJSON *variable,
+        *env = job->spec.worker.template_
+                   ? fleet_json_at(job->spec.worker.template_, "spec.containers[0].env")
+                   : NULL;
+
+    cJSON_ArrayForEach(variable, env)
+    {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(variable, "name"));
+        const char *value =
+            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(variable, "value"));
+        if (name && value && strcmp(name, "FLEET_BACKEND") == 0)
+            return strcmp(value, "cuda") == 0;
+    }
+    return false;
+}
+
 int64_t memory_limit_needed(const struct fleetjob *job, const struct plan *plan)
 {
+    struct gpu_memory gpu;
+
+    if (plan->has_program && memory_limit_is_on_gpu(job)) {
+        gpu_memory_plan(plan, &gpu);
+        return job->spec.worker.processes_per_pod * (int64_t)gpu.host + process_bytes(job);
+    }
     return job->spec.worker.processes_per_pod * (int64_t)plan_bytes_total(plan) +
            (int64_t)plan->snapshot_bytes + process_bytes(job);
 }
@@ -40,10 +66,18 @@ void memory_limit_explain(const struct fleetjob *job, const struct plan *plan,
                           struct fleet_strbuf *out)
 {
     int64_t processes = job->spec.worker.processes_per_pod;
+    struct gpu_memory gpu;
     bool is_first = true;
 
     fleet_strbuf_append_size(out, (double)memory_limit_needed(job, plan));
     fleet_strbuf_append(out, " (");
+    if (plan->has_program && memory_limit_is_on_gpu(job)) {
+        gpu_memory_plan(plan, &gpu);
+        append_part(out, "beside the GPUs", (double)processes * (double)gpu.host, &is_first);
+        append_part(out, "the processes", (double)process_bytes(job), &is_first);
+        fleet_strbuf_append_char(out, ')');
+        return;
+    }
     if (processes > 1)
         fleet_strbuf_appendf(out, "%lld trainers, each ", (long long)processes);
     for (int kind = 0; kind < PLAN_BYTES_COUNT; kind++)

@@ -7,6 +7,7 @@
  * job that needs more than its limit is refused before it runs. Otherwise the kernel would kill it.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "libfleet/api/fleetjob.h"
@@ -18,7 +19,11 @@ struct fleet_errors;
  * itself. */
 #define MEMORY_LIMIT_PROCESS_BYTES ((int64_t)12 << 20)
 
-/* Bytes that one worker of the job needs at most: its trainers, a checkpoint, the processes. */
+/* Does the template's first container set FLEET_BACKEND to cuda? */
+bool memory_limit_is_on_gpu(const struct fleetjob *job);
+
+/* Bytes that one worker of the job needs at most: its trainers, a checkpoint, the processes. On a
+ * GPU only what they need of the host, without the libraries of CUDA. */
 int64_t memory_limit_needed(const struct fleetjob *job, const struct plan *plan);
 
 /* "2.6 GB (parameters 498.0 MB, gradients 995.9 MB, …)": the parts of memory_limit_needed(). */

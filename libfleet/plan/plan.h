@@ -178,8 +178,9 @@ size_t plan_bytes_total(const struct plan *plan);
  * Owned by the caller. */
 cJSON *plan_encode(const struct plan *plan);
 
-/* The same and all that `fleetjob plan` knows: order of the axes, groups of all axes, stages,
- * shards, accumulation, communication, where numbers come from, what cannot run. */
+/* The same and all that `fleetjob plan` knows: memory on a GPU (gpu_memory.h), order of the axes,
+ * groups of all axes, stages, shards, accumulation, communication, where numbers come from, what
+ * cannot run. */
 cJSON *plan_encode_whole(const struct plan *plan);
 
 /* What one rank does: coordinates, groups, stage, shard, micro-batches, partial sums, schedule,

@@ -8,6 +8,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/plan/gpu_memory.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/tree.h"
@@ -93,6 +94,17 @@ cJSON *plan_encode(const struct plan *plan)
     fleet_json_set_number(root, "sentBytesPerUpdate", plan->sent_bytes);
     fleet_json_set_string(root, "digest", plan->digest);
     return root;
+}
+
+/* If the ranks train on GPUs. */
+static void add_gpu(cJSON *root, const struct plan *plan)
+{
+    cJSON *gpu = fleet_json_set_object(root, "gpu");
+    struct gpu_memory memory;
+
+    gpu_memory_plan(plan, &memory);
+    add_bytes(gpu, "bytesPerRank", memory.bytes);
+    fleet_json_set_number(gpu, "hostBytesPerRank", (double)memory.host);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -226,6 +238,7 @@ cJSON *plan_encode_whole(const struct plan *plan)
     add_accumulation(root, plan);
     if (plan->has_program) {
         add_sources(root, plan->by_formula);
+        add_gpu(root, plan);
         fleet_json_set_number(root, "elements", (double)plan->parts.elements);
         stages = fleet_json_set_list(root, "stages");
         for (int stage = 0; stage < plan->parts.division.stages; stage++)

@@ -8,6 +8,7 @@
 #include "cuda/operators.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/gpu_scratch.h"
 #include "libfleet/program/ops/operand.h"
 #include "tests/cuda_emulator/emulator.h"
 
@@ -55,7 +56,7 @@ static void upload(const struct kernel_call *call, struct kernel_call *device)
             if (call->in[i] == call->out[o])
                 device->out[o] = (void *)(uintptr_t)device->in[i];
     }
-    device->scratch = emulator_allocate(cuda_operator_scratch(call->program, call->op));
+    device->scratch = emulator_allocate(gpu_scratch_bytes(call->program, call->op));
 }
 
 static int download(const struct kernel_call *call, const struct kernel_call *device,

@@ -20,6 +20,8 @@
  *                       after it if the code is sticky; with a FILE only in the process that makes
  *                       this file
  *   FAKE_CUDA_GRAPHED   a file that the first launch of a graph makes
+ *   FAKE_CUDA_REPORT    a file that gets a line at the end of each process: the most bytes of the
+ *                       device that it held at once, and the number of its allocations there
  *   FAKE_CUDA_MEMORY    bytes of the device (1 GiB)
  *   FAKE_CUDA_DEVICES   their number (1)
  *   FAKE_CUDA_CAPABILITY  major · 10 + minor (90)

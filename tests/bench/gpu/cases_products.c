@@ -105,7 +105,9 @@ static void attention_grad(struct bench_arena *arena, const struct bench_sizes *
     set->attention.d_out = bench_random(arena, c->type, tokens * s->width);
     set->attention.d_qkv =
         bench_room(arena, (size_t)(tokens * 3 * s->width) * bench_bytes(c->type));
-    set->attention.scratch = bench_room(arena, fleet_cuda_attention_grad_scratch(&set->attention));
+    set->attention.scratch =
+        bench_room(arena, gpu_scratch_attention_grad(set->attention.batch, set->attention.heads,
+                                                     set->attention.context));
     set->flops *= 2.5;
 }
 

@@ -42,7 +42,7 @@ static void norm_grad(struct bench_arena *arena, const struct bench_sizes *s,
         .d_shift = bench_room(arena, (size_t)s->width * sizeof(float)),
         .rows = set->norm.rows,
         .columns = s->width,
-        .scratch = bench_room(arena, fleet_cuda_norm_grad_scratch(set->norm.rows, s->width))};
+        .scratch = bench_room(arena, gpu_scratch_norm_grad(set->norm.rows, s->width))};
     set->bytes = (double)count * (8.0 + (double)bench_bytes(c->type));
 }
 
@@ -57,7 +57,7 @@ static void column_sum(struct bench_arena *arena, const struct bench_sizes *s,
         .x_type = c->type,
         .rows = rows,
         .columns = columns,
-        .scratch = bench_room(arena, fleet_cuda_column_sum_scratch(rows, columns))};
+        .scratch = bench_room(arena, gpu_scratch_column_sum(rows, columns))};
     set->bytes = (double)(rows * columns) * (double)bench_bytes(c->type);
 }
 
@@ -98,8 +98,8 @@ static void embedding_grad(struct bench_arena *arena, const struct bench_sizes *
         .columns = s->width,
         .rows = s->vocabulary,
         .positions = s->context,
-        .scratch = bench_room(
-            arena, fleet_cuda_embedding_grad_scratch(s->batch, s->context, s->vocabulary))};
+        .scratch =
+            bench_room(arena, gpu_scratch_embedding_grad(s->batch, s->context, s->vocabulary))};
     set->bytes = (double)(tokens * s->width) * (double)bench_bytes(c->type) +
                  (double)((s->vocabulary + s->context) * s->width) * 4.0;
 }

@@ -79,8 +79,7 @@ static void adamw(struct bench_arena *arena, const struct bench_sizes *s,
     }
     o->parameters = bench_table(arena, rows, (size_t)o->parameter_count * sizeof(*rows));
     o->scalars = scalars_of(arena);
-    o->scratch =
-        bench_room(arena, fleet_cuda_optimizer_scratch(o->parameter_count, o->block_count));
+    o->scratch = bench_room(arena, gpu_scratch_optimizer(o->parameter_count, o->block_count));
     set->bytes = (double)total_of(s) * (c->number ? 30.0 : 28.0);
     free(rows);
 }

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/plan/gpu_memory.h"
+
+#include "libfleet/plan/adders.h"
+#include "libfleet/plan/gpu_scratch.h"
+#include "libfleet/plan/runtime_memory.h"
+#include "libfleet/plan/tree.h"
+#include "libfleet/program/ops/operand.h"
+
+/* Kernels share one piece of working memory. */
+static size_t scratch_bytes(const struct program *program)
+{
+    size_t most = 0, tables = GPU_SCRATCH_TABLES;
+
+    for (int i = 0; i < program->op_count; i++) {
+        size_t bytes = gpu_scratch_bytes(program, &program->ops[i]);
+        most = bytes > most ? bytes : most;
+        if (program->ops[i].kind == OP_GRAD_NORM)
+            tables = GPU_SCRATCH_TABLES + (size_t)program->var_count * GPU_SCRATCH_ROW;
+    }
+    return most + tables + GPU_SCRATCH_PRODUCTS;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+static int group_size(const struct plan *plan, unsigned int axes)
+{
+    int size = 1;
+
+    for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
+        if (axes & (1u << axis)) /* enum op_group */
+            size *= plan->topology.degree[axis];
+    return size;
+}
+
+/* The parts of a sum over `ranks` ranks that a rank receives before it adds `inputs` of them. */
+static size_t received_bytes(int64_t count, int ranks, int64_t inputs, size_t size)
+{
+    return (size_t)((count + ranks - 1) / ranks * inputs) * size;
+}
+
+static size_t received_by(const struct plan *plan, const struct program_op *op)
+{
+    const struct program_var *x = operand_in(&plan->program, op, 0);
+    int ranks = group_size(plan, op->attributes.group);
+    int64_t nodes, count = x ? program_var_elements(x) : op->attributes.flat_count;
+    size_t size = x ? program_type_size(x->type) : sizeof(float);
+
+    if (ranks == 1)
+        return 0;
+    switch (op->kind) {
+    case OP_TREE_SUM:
+        if (adders_are_used(&plan->program))
+            return 0; /* the host adds */
+        (void)tree_slots_max(plan->leaves, ranks, &nodes);
+        return received_bytes(op->attributes.flat_count, ranks, nodes, sizeof(float));
+    case OP_ALL_REDUCE:
+        return received_bytes(count, ranks, ranks, size);
+    case OP_REDUCE_SCATTER:
+    case OP_REDUCE_TO:
+        return (size_t)count * size;
+    default:
+        return 0;
+    }
+}
+
+/* Each communicator has memory for the operation that receives most. A group of all ranks has the
+ * world's. */
+static size_t exchange_bytes(const struct plan *plan)
+{
+    const struct program *program = &plan->program;
+    size_t most[OP_GROUP_WORLD + 1] = {0}, sum = 0;
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        unsigned int axes = op->attributes.group;
+        size_t bytes;
+        if (!op_definition(op->kind)->is_communication)
+            continue;
+        bytes = received_by(plan, op);
+        axes = group_size(plan, axes) == plan->world ? OP_GROUP_WORLD : axes;
+        most[axes] = bytes > most[axes] ? bytes : most[axes];
+    }
+    for (unsigned int axes = 0; axes <= OP_GROUP_WORLD; axes++)
+        sum += most[axes];
+    return sum;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+void gpu_memory_plan(const struct plan *plan, struct gpu_memory *out)
+{
+    const size_t *memory = plan->memory.bytes;
+    size_t ahead = RUNTIME_PREFETCH_PLACES * memory[MEMORY_INPUTS];
+    size_t leaves = runtime_leaf_bytes(plan->leaves, plan->program.buffer_count);
+
+    for (int kind = 0; kind < PLAN_BYTES_COUNT; kind++)
+        out->bytes[kind] = plan->bytes[kind];
+    out->bytes[PLAN_BYTES_INPUTS] -= ahead;
+    out->bytes[PLAN_BYTES_BUFFERS] = memory[MEMORY_BUFFERS];
+    out->bytes[PLAN_BYTES_SCRATCH] = memory[MEMORY_SCALARS] + scratch_bytes(&plan->program);
+    out->bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan);
+    out->bytes[PLAN_BYTES_HOST] = 0;
+    out->host = ahead + leaves + plan->bytes[PLAN_BYTES_EXCHANGE] + plan->bytes[PLAN_BYTES_HOST];
+    if (plan->snapshot_bytes > 0)
+        out->host += plan->bytes[PLAN_BYTES_PARAMETERS] + plan->bytes[PLAN_BYTES_OPTIMIZER] +
+                     memory[MEMORY_BUFFERS];
+}
+
+size_t gpu_memory_total(const struct gpu_memory *memory)
+{
+    size_t sum = 0;
+
+    for (int kind = 0; kind < PLAN_BYTES_COUNT; kind++)
+        sum += memory->bytes[kind];
+    return sum;
+}

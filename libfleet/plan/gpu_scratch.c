@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/plan/gpu_scratch.h"
+
+#include <stdlib.h>
+
+#include "libfleet/program/ops/operand.h"
+#include "libfleet/program/program.h"
+
+/* So that what follows an array of floats is aligned. */
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* A bias of another type than the product's 16 bits is converted first. */
+static size_t linear_bytes(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *y = operand_out(program, op, 0), *bias = operand_in(program, op, 2);
+
+    return bias && bias->type != y->type && y->type != PROGRAM_FP32
+               ? (size_t)operand_columns(y) * sizeof(uint16_t)
+               : 0;
+}
+
+/* The slope of the activation, then the sums for the bias. */
+static size_t linear_grad_bytes(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *d = operand_in(program, op, 0);
+    size_t slope = op->attributes.activation == OP_ACTIVATION_NONE
+                       ? 0
+                       : aligned((size_t)program_var_elements(d) * sizeof(float));
+
+    return slope + gpu_scratch_column_sum(operand_rows(d), operand_columns(d));
+}
+
+static size_t attention_grad_bytes(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *qkv = operand_in(program, op, 1);
+
+    return gpu_scratch_attention_grad(qkv->shape[0], op->attributes.heads, qkv->shape[1]);
+}
+
+/* A number for each block of the gradient, and one for each tensor. */
+static size_t grad_norm_bytes(const struct program *program)
+{
+    int *parameters, count = program_parameters(program, true, &parameters);
+    int64_t blocks = 0;
+
+    for (int i = 0; i < count; i++)
+        blocks += gpu_scratch_parts(program_var_elements(&program->vars[parameters[i]]),
+                                    GPU_SCRATCH_BLOCK);
+    free(parameters);
+    return (size_t)(blocks + count) * sizeof(double);
+}
+
+size_t gpu_scratch_bytes(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *x = operand_in(program, op, 0), *y = operand_out(program, op, 0);
+
+    switch (op->kind) {
+    case OP_LAYER_NORM_GRAD:
+    case OP_RMS_NORM_GRAD:
+        return gpu_scratch_norm_grad(operand_rows(x), operand_columns(x));
+    case OP_ADD_GRAD_B:
+        return gpu_scratch_column_sum(operand_rows(x), operand_columns(x));
+    case OP_LINEAR:
+        return linear_bytes(program, op);
+    case OP_LINEAR_GRAD:
+        return linear_grad_bytes(program, op);
+    case OP_EMBEDDING_GRAD:
+        return y ? gpu_scratch_embedding_grad(x->shape[0], x->shape[1], y->shape[0]) : 0;
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_GRAD:
+        return (size_t)(GPU_SCRATCH_LOSS_FRONT + operand_rows(x)) * sizeof(float);
+    case OP_ROPE:
+        return gpu_scratch_rope(x->shape[1], op->attributes.head_dim);
+    case OP_ATTENTION_GRAD:
+        return attention_grad_bytes(program, op);
+    case OP_GRAD_NORM:
+        return grad_norm_bytes(program);
+    case OP_SGD:
+    case OP_MOMENTUM:
+    case OP_ADAM:
+    case OP_ADAMW:
+    case OP_LAMB:
+    case OP_LARS:
+        return gpu_scratch_optimizer(1,
+                                     gpu_scratch_parts(program_var_elements(y), GPU_SCRATCH_BLOCK));
+    default:
+        return 0;
+    }
+}
