@@ -210,8 +210,8 @@ $(SLOW_DISK): tests/preload/slow_disk.c
 
 # Opened by trainers, and linked into a test of its calls (cuda/cuda.mk).
 CUDA_FAKE_LIBRARY := build/cuda_fake/$(VARIANT)/libkernels.a
-$(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cublaslt): $(OUT)/tests/unit/test_%: \
-    $(OUT)/tests/unit/test_%.o $(CUDA_FAKE_LIBRARY) $(ARCHIVES)
+$(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cuda_snapshot cublaslt): \
+    $(OUT)/tests/unit/test_%: $(OUT)/tests/unit/test_%.o $(CUDA_FAKE_LIBRARY) $(ARCHIVES)
 	@echo "  ld $@"; $(CXX) $(LDFLAGS) -o $@ $< $(CUDA_FAKE_LIBRARY) -Wl,--start-group $(ARCHIVES) \
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/unit/test_cublaslt: | build/cublaslt_fake/libcublasLt.so.13 \
@@ -259,7 +259,8 @@ e2e: prerequisites-test ## the scenarios on a real Kubernetes
 	@tests/all.sh programs e2e
 
 # The fibers of the fake's emulator were not tried under the address sanitizer in a library.
-NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda %/test_cuda_faults
+NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot %/test_cuda \
+    %/test_cuda_faults %/test_cuda_memory
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(filter-out $(NOT_ASAN),$(TESTS)))

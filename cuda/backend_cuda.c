@@ -29,6 +29,11 @@ static struct backend *cuda_second(struct backend *backend)
     return second ? &second->base : backend;
 }
 
+static struct backend *cuda_aside(struct backend *backend)
+{
+    return &handle_of(backend)->aside->base;
+}
+
 static int cuda_event_new(struct backend *backend, struct backend_event **out,
                           struct fleet_error *err)
 {
@@ -62,6 +67,16 @@ static int cuda_await(struct backend *backend, struct backend_event *event, stru
     cudaError_t status = cudaStreamWaitEvent(h->stream, (cudaEvent_t)event, 0);
 
     return status == cudaSuccess ? 0 : device_fail(h->device, status, "wait for an event", err);
+}
+
+static int cuda_event_wait(struct backend *backend, struct backend_event *event,
+                           struct fleet_error *err)
+{
+    cudaError_t status = cudaEventSynchronize((cudaEvent_t)event);
+
+    return status == cudaSuccess
+               ? 0
+               : device_fail(handle_of(backend)->device, status, "wait for a copy", err);
 }
 
 static bool cuda_captures(struct backend *backend)
@@ -154,6 +169,7 @@ static void cuda_free(struct backend *backend)
 
     device_close(h->device);
     free(h->second);
+    free(h->aside);
     free(h);
 }
 
@@ -180,6 +196,9 @@ static const struct backend_vtable cuda_vtable = {
     .record = cuda_record,
     .await = cuda_await,
     .finish = cuda_finish,
+    .aside = cuda_aside,
+    .copy_aside = cuda_copy_aside,
+    .event_wait = cuda_event_wait,
     .captures = cuda_captures,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
@@ -208,6 +227,7 @@ int fleet_cuda_backend(struct backend **out, struct fleet_error *err)
         return rc;
     first = handle_new(device, 0);
     first->second = handle_new(device, 1);
+    first->aside = handle_new(device, DEVICE_ASIDE);
     *out = &first->base;
     return 0;
 }

@@ -7,9 +7,10 @@
  * the programs that open it.
  *
  * A process uses one GPU, the first that CUDA_VISIBLE_DEVICES leaves it. All handles share its
- * memory and its two streams. Kernels, fills, additions and copies from the host are put into the
- * stream of the handle and run later; copies from the host go through pinned memory, so the caller
- * may reuse its own at once. copy_out, narrow, widen and map wait for the stream.
+ * memory and its streams: two for the queues, one for copies beside them. Kernels, fills, additions
+ * and copies from the host are put into the stream of the handle and run later; copies from the
+ * host go through pinned memory, so the caller may reuse its own at once. copy_out, narrow, widen
+ * and map wait for the stream.
  */
 
 struct CUstream_st;

@@ -15,6 +15,7 @@ struct handle {
     struct cuda_device *device;
     cudaStream_t stream;
     struct handle *second; /* of the other queue; NULL in that handle itself */
+    struct handle *aside;  /* of copies beside the queues; NULL in the other two */
 };
 
 static inline struct handle *handle_of(struct backend *backend)
@@ -31,6 +32,8 @@ void cuda_deallocate_host(struct backend *backend, void *memory);
 void cuda_copy_in(struct backend *backend, void *device, const void *host, size_t bytes);
 void cuda_copy_out(struct backend *backend, void *host, const void *device, size_t bytes);
 void cuda_copy_out_later(struct backend *backend, void *host, const void *device, size_t bytes);
+int cuda_copy_aside(struct backend *backend, void *host, const void *device, size_t bytes,
+                    struct fleet_error *err);
 void cuda_clear(struct backend *backend, void *device, size_t bytes);
 void *cuda_map(struct backend *backend, void *device, size_t bytes, enum backend_access access);
 void cuda_unmap(struct backend *backend, void *device, size_t bytes, enum backend_access access,

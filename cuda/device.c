@@ -183,7 +183,7 @@ static void release(struct cuda_device *device)
     free(device->gradient_rows);
     (void)cudaFree(device->parameter);
     (void)cudaFree(device->faults);
-    for (int q = 0; q < DEVICE_QUEUES; q++)
+    for (int q = 0; q <= DEVICE_ASIDE; q++)
         if (device->streams[q])
             (void)cudaStreamDestroy(device->streams[q]);
     pthread_mutex_destroy(&device->lock);
@@ -253,7 +253,7 @@ static int start(struct cuda_device **out, struct fleet_error *err)
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->first_use, NULL);
     staging_init(&device->staging);
-    for (int q = 0; q < DEVICE_QUEUES && rc == 0; q++) {
+    for (int q = 0; q <= DEVICE_ASIDE && rc == 0; q++) {
         cudaError_t status = cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking);
         if (status != cudaSuccess) {
             device->streams[q] = NULL;

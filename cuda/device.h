@@ -3,7 +3,7 @@
 #define CUDA_DEVICE_H
 
 /*
- * The GPU of this process: two streams, pinned staging memory, the working memory of kernels, and
+ * The GPU of this process: its streams, pinned staging memory, the working memory of kernels, and
  * what it has done wrong.
  *
  * Threads: the stream of a queue belongs to one thread at a time. Only copies come from any thread,
@@ -29,6 +29,7 @@ struct fleet_error;
 struct products;
 
 #define DEVICE_QUEUES    2
+#define DEVICE_ASIDE     DEVICE_QUEUES /* the stream behind them: copies beside the step */
 #define DEVICE_TEXT_SIZE 300
 
 /* The operators that find ids or targets out of range, by kind. */
@@ -48,7 +49,7 @@ struct device_fault {
 
 struct cuda_device {
     int users; /* handles */
-    cudaStream_t streams[DEVICE_QUEUES];
+    cudaStream_t streams[DEVICE_QUEUES + 1];
     struct staging staging;
 
     /* of kernels; only the first queue runs operators */

@@ -280,6 +280,7 @@ static int await_last_writes(struct trainer *trainer, struct fleet_error *err)
 
 int train_run(struct trainer *trainer, struct fleet_error *err)
 {
+    save_reserve(trainer);
     if (after_commit(trainer, err) < 0)
         return err->code;
     while (trainer->progress.committed < trainer->job.updates) {

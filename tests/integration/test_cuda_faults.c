@@ -41,6 +41,47 @@ static void test_cuda__a_killed_trainer_loses_nothing(void **state)
     assert_true(steps < 320);
 }
 
+/* The only trainer saves each step and is killed. Does the next one go on from a checkpoint, to the
+ * weights of a job that was left alone? */
+static bool strike_savers(int steps)
+{
+    struct model model = models[0];
+    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+    FLEET_AUTO_FREE char *path = NULL, *plain = NULL;
+    struct job_killer killer = {.every = 3, .rounds = 2, .victims = 1, .first = true};
+    struct job_run calm, struck;
+    bool is_hit;
+
+    model.steps = steps;
+    path = write_job(&model, "checkpoint: {path: saved, everySteps: 1}, ");
+    job_run_may_lose_state = true;
+    run_on("cuda", path, "1", job_killer_watch, &killer, &struck);
+    job_run_may_lose_state = false;
+    is_hit = killer.sent == 2 && struck.restart_count == 2;
+    if (struck.exit_code != 0)
+        fail_msg("exit %d: %s", struck.exit_code, struck.errors);
+    if (is_hit) {
+        plain = write_job(&model, "");
+        run_on("cuda", plain, "1", NULL, NULL, &calm);
+        expect_success(&calm, steps);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&calm);
+    }
+    job_run_release(&struck);
+    job_run_remove(saved);
+    return is_hit;
+}
+
+static void test_cuda__a_killed_trainer_leaves_no_torn_checkpoint(void **state)
+{
+    int steps = 20;
+
+    (void)state;
+    while (!strike_savers(steps) && steps < 320) /* this reader may be later than the job */
+        steps *= 2;
+    assert_true(steps < 320);
+}
+
 /* A context that is lost ends its process; the agent starts another one. */
 static void test_cuda__a_lost_device_costs_a_restart(void **state)
 {
@@ -168,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda__a_killed_trainer_loses_nothing),
+        cmocka_unit_test(test_cuda__a_killed_trainer_leaves_no_torn_checkpoint),
         cmocka_unit_test(test_cuda__a_lost_device_costs_a_restart),
         cmocka_unit_test(test_cuda__gradients_go_by_the_host_without_nccl),
         cmocka_unit_test(test_cuda__failures_of_nccl_lose_nothing),

@@ -138,6 +138,13 @@ struct backend_vtable {
     int (*await)(struct backend *backend, struct backend_event *event, struct fleet_error *err);
     int (*finish)(struct backend *backend, struct fleet_error *err);
 
+    /* The inline functions below; all NULL: no copy runs beside the two queues. */
+    struct backend *(*aside)(struct backend *backend);
+    int (*copy_aside)(struct backend *backend, void *host, const void *device, size_t bytes,
+                      struct fleet_error *err);
+    int (*event_wait)(struct backend *backend, struct backend_event *event,
+                      struct fleet_error *err);
+
     /* The inline functions below; all NULL: nothing can be captured. */
     bool (*captures)(struct backend *backend);
     int (*capture_begin)(struct backend *backend, struct fleet_error *err);
@@ -241,6 +248,34 @@ static inline int backend_await(struct backend *backend, struct backend_event *e
 static inline int backend_finish(struct backend *backend, struct fleet_error *err)
 {
     return backend->vtable->finish ? backend->vtable->finish(backend, err) : 0;
+}
+
+/*
+ * Copies to the host that run beside both queues, in a third one that finish() does not wait for:
+ *
+ *     backend_aside()        the handle of the third queue; NULL: this back end has none, and the
+ *                            two functions below must not be called. Freed with `backend`. Events
+ *                            order it with the others.
+ *     backend_copy_aside()   put a copy into the queue of a handle. `host` is memory of
+ *                            allocate_host, and has the bytes when a later event has happened.
+ *                            -EIO, -ENOMEM
+ *     backend_event_wait()   the host waits until the event has happened; any thread. -EIO
+ */
+static inline struct backend *backend_aside(struct backend *backend)
+{
+    return backend->vtable->aside ? backend->vtable->aside(backend) : NULL;
+}
+
+static inline int backend_copy_aside(struct backend *backend, void *host, const void *device,
+                                     size_t bytes, struct fleet_error *err)
+{
+    return backend->vtable->copy_aside(backend, host, device, bytes, err);
+}
+
+static inline int backend_event_wait(struct backend *backend, struct backend_event *event,
+                                     struct fleet_error *err)
+{
+    return backend->vtable->event_wait(backend, event, err);
 }
 
 /*

@@ -11,6 +11,9 @@
  *  (2) The guard returns only when no chunk is in flight and the state is not LIVE with bytes
  *      unread.
  *  (3) A failed save reads nothing more: it ends as READ.
+ *
+ * If the device copies the state aside (aside.h), it is COPIED from the beginning: the writer waits
+ * for that copy, and the guard lets the device hold back the next update until then.
  */
 #include "agent/runtime/checkpoint/snapshot.h"
 
@@ -21,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/checkpoint/aside.h"
 #include "agent/runtime/checkpoint/layout.h"
 #include "agent/runtime/checkpoint/shards.h"
 #include "libfleet/base/assert.h"
@@ -42,6 +46,7 @@ struct snapshot {
     const char *job_uid;          /* of the job that saves; borrowed */
     size_t memory_max;
     double stall_ms;
+    struct aside aside;
 
     /* the save in progress; is_running belongs to the training's thread */
     bool is_running;
@@ -50,6 +55,7 @@ struct snapshot {
     struct backend *backend; /* of the state that is saved */
     void *buffers;         /* a copy of the state's, memory of its back end as well: forward passes
                               change those at any time */
+    bool is_aside;         /* the device copies the state: `copy` is memory of `aside` */
     struct manifest about; /* `extra` owned */
     int shard, shards;
     const atomic_bool *stop; /* may be NULL with one shard */
@@ -62,6 +68,7 @@ struct snapshot {
     bool is_in_flight; /* the writer reads a chunk */
     bool is_paused;    /* the guard asks the writer to begin no further chunk */
     bool has_ended;    /* the writer has succeeded or failed */
+    bool is_torn;      /* is_aside: the next update may have changed what was being copied */
     uint8_t *copy;     /* of bytes [copy_first, total), or NULL */
     uint64_t copy_first;
 };
@@ -95,6 +102,30 @@ static void release(void *context, uint64_t position, size_t size)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The device has copied the state aside. */
+static int await_copy(struct snapshot *s, struct fleet_error *err)
+{
+    int rc = aside_wait(&s->aside, err);
+    bool is_torn;
+
+    pthread_mutex_lock(&s->lock);
+    is_torn = s->is_torn;
+    pthread_mutex_unlock(&s->lock);
+    if (rc == 0 && is_torn)
+        rc = fleet_error(err, -EIO, "the device did not hold back the next update");
+    return rc < 0 ? fleet_error_wrap(err, "copy the state from the device") : 0;
+}
+
+static int write_shard(struct snapshot *s, const struct checkpoint_source *source,
+                       struct checkpoint_shard *out, struct fleet_error *err)
+{
+    int rc = s->is_aside ? await_copy(s, err) : 0;
+
+    return rc < 0
+               ? rc
+               : checkpoint_layout_write(&s->layout, s->path, s->result.folder, source, out, err);
+}
+
 /* Shard 0, or all there is: write it, wait for the others', end the checkpoint. */
 static int save_first(struct snapshot *s, const struct checkpoint_source *source,
                       struct fleet_error *err)
@@ -107,7 +138,7 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
     int rc, told;
 
     fleet_assert(shards != NULL);
-    rc = checkpoint_layout_write(&s->layout, s->path, folder, source, &shards[0], err);
+    rc = write_shard(s, source, &shards[0], err);
     /* Even if this shard is lost: no rank writes any more into a folder that is removed. */
     told = shards_await(
         s->path, folder, s->shards, s->stop ? s->stop : &s->is_abandoned, &s->is_abandoned,
@@ -130,7 +161,7 @@ static int save_other(struct snapshot *s, const struct checkpoint_source *source
 {
     struct checkpoint_shard shard;
     struct fleet_error untold;
-    int rc = checkpoint_layout_write(&s->layout, s->path, s->result.folder, source, &shard, err);
+    int rc = write_shard(s, source, &shard, err);
 
     if (rc == 0)
         return shards_report(s->path, s->result.folder, s->shard, s->shards, 0, "", &shard, err);
@@ -190,6 +221,16 @@ void snapshot_follow(struct snapshot *s, const struct fleet_lineage *lineage, co
     s->job_uid = job_uid;
 }
 
+int snapshot_reserve(struct snapshot *snapshot, struct backend *backend, size_t bytes,
+                     struct fleet_error *err)
+{
+    if (!backend || !backend_aside(backend) || bytes <= snapshot->aside.bytes)
+        return 0;
+    if (snapshot->is_running)
+        return fleet_error(err, -EBUSY, "a checkpoint is being written");
+    return aside_reserve(&snapshot->aside, backend, bytes, err);
+}
+
 void snapshot_free(struct snapshot *snapshot)
 {
     struct snapshot_result ignored;
@@ -197,6 +238,7 @@ void snapshot_free(struct snapshot *snapshot)
     if (!snapshot)
         return;
     (void)snapshot_take(snapshot, true, &ignored);
+    aside_release(&snapshot->aside);
     pthread_mutex_destroy(&snapshot->lock);
     pthread_cond_destroy(&snapshot->changed);
     free(snapshot->path);
@@ -229,7 +271,8 @@ static void end_save(struct snapshot *s)
     cJSON_Delete(s->about.job);
     cJSON_Delete(s->about.extra);
     free_like(s->backend, s->buffers);
-    free(s->copy);
+    if (!s->is_aside)
+        free(s->copy);
     s->buffers = NULL;
     s->copy = NULL;
     s->is_running = false;
@@ -258,6 +301,38 @@ static void copy_buffers(struct backend *backend, void *from, void *to, size_t b
     backend_unmap(backend, from, bytes, BACKEND_READ, read);
 }
 
+/* The running buffers, which a forward pass may change. */
+static struct aside_range buffers_of(const struct checkpoint_state *state)
+{
+    struct aside_range range = {.bytes = (size_t)state->program->buffer_count * sizeof(float)};
+
+    for (int i = 0; i < state->space_count; i++)
+        if (state->spaces[i].is_buffers && state->spaces[i].data)
+            range.first = state->spaces[i].data;
+    return range;
+}
+
+/* Let the device copy the state if there is room for that. */
+static int begin_aside(struct snapshot *s, const struct checkpoint_state *state,
+                       struct fleet_error *err)
+{
+    struct aside_range buffers = buffers_of(state);
+    int rc = 0;
+
+    checkpoint_layout_init(&s->layout, state, s->shard, s->shards);
+    s->is_torn = false;
+    s->is_aside = aside_fits(&s->aside, &s->layout);
+    if (s->is_aside)
+        rc = aside_begin(&s->aside, &s->layout, &buffers, err);
+    if (s->is_aside && rc == 0) {
+        s->copy = s->aside.memory;
+        s->copy_first = 0;
+        return 0;
+    }
+    checkpoint_layout_release(&s->layout);
+    return rc;
+}
+
 /* The layout of `state` with its running buffers, which are small, copied. */
 static int lay_out(struct snapshot *s, const struct checkpoint_state *state,
                    struct fleet_error *err)
@@ -265,7 +340,6 @@ static int lay_out(struct snapshot *s, const struct checkpoint_state *state,
     struct checkpoint_state mixed = *state;
     size_t bytes = (size_t)state->program->buffer_count * sizeof(float);
 
-    s->backend = state->backend;
     for (int i = 0; i < mixed.space_count; i++) {
         if (!mixed.spaces[i].is_buffers || !mixed.spaces[i].data || s->buffers)
             continue;
@@ -297,7 +371,7 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
                          struct fleet_error *err)
 {
     struct snapshot *s = snapshot;
-    int code;
+    int code, rc;
 
     if (s->is_running)
         return fleet_error(err, -EBUSY, "the checkpoint of step %lld is still being written",
@@ -306,7 +380,11 @@ int snapshot_begin_shard(struct snapshot *snapshot, const struct checkpoint_stat
     s->shards = part->shards;
     s->stop = part->stop;
     atomic_store(&s->is_abandoned, false);
-    if (lay_out(s, state, err) < 0)
+    s->backend = state->backend;
+    rc = begin_aside(s, state, err);
+    if (rc == 0 && !s->is_aside)
+        rc = lay_out(s, state, err);
+    if (rc < 0)
         return fleet_error_wrap(err, "save step %lld", (long long)about->step);
     s->about = *about;
     s->about.files = NULL;
@@ -355,14 +433,19 @@ static void copy_rest(struct snapshot *s)
         }
 }
 
-void snapshot_guard(struct snapshot *snapshot)
+/* The device holds back what comes next. */
+static void hold(struct snapshot *s)
 {
-    struct snapshot *s = snapshot;
-    double started = fleet_monotonic_ms();
-
-    s->stall_ms = 0;
-    if (!s->is_running)
+    if (aside_hold(&s->aside, NULL) == 0)
         return;
+    pthread_mutex_lock(&s->lock);
+    s->is_torn = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Wait for the writer, or copy what it has not read. */
+static void make_room(struct snapshot *s)
+{
     pthread_mutex_lock(&s->lock);
     while (!s->copy && s->layout.total - s->position > s->memory_max)
         pthread_cond_wait(&s->changed, &s->lock);
@@ -374,6 +457,20 @@ void snapshot_guard(struct snapshot *snapshot)
     s->is_paused = false;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
+}
+
+void snapshot_guard(struct snapshot *snapshot)
+{
+    struct snapshot *s = snapshot;
+    double started = fleet_monotonic_ms();
+
+    s->stall_ms = 0;
+    if (!s->is_running)
+        return;
+    if (s->is_aside)
+        hold(s);
+    else
+        make_room(s);
     s->stall_ms = fleet_monotonic_ms() - started;
 }
 

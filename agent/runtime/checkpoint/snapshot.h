@@ -17,6 +17,10 @@
  * zero. Else up to `memory_max` bytes are copied, and only for the rest the training waits for the
  * disk. Memory besides the state: at most `memory_max` bytes, only while such a copy is needed.
  *
+ * A device copies its state by itself, beside the training, into memory that snapshot_reserve() has
+ * allocated (aside.h). Then snapshot_begin() and snapshot_guard() only put work into its queues,
+ * and no other memory is needed.
+ *
  * All calls come from one thread. One save at a time.
  */
 
@@ -33,6 +37,14 @@ struct snapshot;
 /* Saves go below `path`; the newest `keep` are kept; at most `memory_max` bytes of a state that is
  * about to change are copied. The thread starts with the first save. */
 struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max);
+
+/*
+ * Have room for `bytes` of a state in memory of `backend` (borrowed, longer than the snapshot), if
+ * its device can copy beside the training; else this does nothing. -EBUSY: more is needed than
+ * before, and a save is in progress. -ENOMEM, -EIO: saves then work as without it.
+ */
+int snapshot_reserve(struct snapshot *snapshot, struct backend *backend, size_t bytes,
+                     struct fleet_error *err);
 
 /* Waits for a save in progress, then frees; NULL is fine. */
 void snapshot_free(struct snapshot *snapshot);

@@ -50,6 +50,13 @@ struct trainer_save {
 int save_open(struct trainer *trainer, struct fleet_error *err);
 
 /*
+ * Before the first step of a generation: have room for what this rank writes by itself, if the
+ * device can copy it beside the training. Otherwise, or if there is no such memory (a warning says
+ * so), a save stops the training while the state is copied.
+ */
+void save_reserve(struct trainer *trainer);
+
+/*
  * Begin to save a checkpoint if one is due after the update just committed, and report one that has
  * been written. By training.checkpoint.format rank 0 saves alone, or all ranks save together. Rank
  * 0 reports a failed save and tries again after a back-off; until then the older checkpoint stays.

@@ -5,7 +5,7 @@
 /*
  * What the files of save.h share, for them alone: save.c (when, and the save by one rank),
  * save_together.c (all ranks write, each a part), save_last.c (before the end), save_report.c (the
- * reports), save_restore.c (reading).
+ * reports), save_restore.c (reading), save_reserve.c (memory).
  */
 
 #include <stdbool.h>
