@@ -2,12 +2,15 @@
 #include "cuda/comm_nccl.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/runtime/comm/device.h"
 #include "cuda/backend_cuda.h"
 #include "cuda/device.h"
+#include "cuda/nccl_ending.h"
 #include "cuda/nccl_library.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
@@ -17,12 +20,19 @@ struct comm_device {
     struct cuda_device *device;
     cudaStream_t stream; /* of the last work; NULL: there was none */
     cudaEvent_t done;
-    bool is_recorded; /* `done` is behind all work */
+    bool is_recorded;         /* `done` is behind all work */
+    bool is_ready;            /* it has been made */
+    bool is_ending;           /* an abort is under way, or was */
+    struct comm_device *next; /* in `left` */
     void *scratch;
     size_t scratch_bytes;
 };
 
 static const struct nccl_library *nccl; /* set once, by the first fleet_cuda_collectives() */
+
+/* Freed by the program while NCCL still ended them. */
+static struct comm_device *left;
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -100,9 +110,36 @@ static int device_new(struct comm_device **out, struct fleet_error *err)
     return 0;
 }
 
+static void release(struct comm_device *d)
+{
+    (void)cudaEventDestroy(d->done);
+    (void)cudaFree(d->scratch); /* waits for what still uses it */
+    device_close(d->device);
+    free(d);
+}
+
+static void nccl_settle(void)
+{
+    struct comm_device *next, *all;
+
+    nccl_ending_wait();
+    pthread_mutex_lock(&left_lock);
+    all = left;
+    left = NULL;
+    pthread_mutex_unlock(&left_lock);
+    for (struct comm_device *d = all; d; d = next) {
+        next = d->next;
+        release(d);
+    }
+}
+
+/* One that is still being made is part of its parent, so it ends here, before the parent. */
 static void nccl_abort(struct comm_device *d)
 {
-    if (d->comm)
+    if (!d->comm)
+        return;
+    d->is_ending = d->is_ready && nccl_ending_start(nccl, d->comm);
+    if (!d->is_ending)
         (void)nccl->ncclCommAbort(d->comm);
     d->comm = NULL;
 }
@@ -111,11 +148,16 @@ static void nccl_free(struct comm_device *d)
 {
     if (!d)
         return;
-    nccl_abort(d);
-    (void)cudaEventDestroy(d->done);
-    (void)cudaFree(d->scratch);
-    device_close(d->device);
-    free(d);
+    if (!d->is_ending) {
+        if (d->comm)
+            (void)nccl->ncclCommAbort(d->comm);
+        release(d);
+        return;
+    }
+    pthread_mutex_lock(&left_lock);
+    d->next = left;
+    left = d;
+    pthread_mutex_unlock(&left_lock);
 }
 
 static int nccl_open(const struct comm_device_id *id, int rank, int world, struct comm_device **out,
@@ -176,6 +218,7 @@ static int has_begun(struct comm_device *d, struct fleet_error *err)
         return fail(d, result, "look at a communicator", err);
     if (!is_fine(state))
         return fail(d, state, "a communicator", err);
+    d->is_ready = d->is_ready || state == ncclSuccess;
     return state == ncclSuccess;
 }
 
@@ -360,14 +403,19 @@ static const struct comm_device_library library = {
     .walk = nccl_walk,
     .collective = nccl_collective,
     .abort = nccl_abort,
+    .settle = nccl_settle,
     .free = nccl_free,
 };
 
 int fleet_cuda_collectives(const struct comm_device_library **out, struct fleet_error *err)
 {
+    static atomic_bool is_registered;
     int rc = nccl_library_open(&nccl, err);
 
-    if (rc == 0)
-        *out = &library;
-    return rc;
+    if (rc < 0)
+        return rc;
+    if (!atomic_exchange(&is_registered, true))
+        (void)atexit(nccl_settle); /* NCCL's threads must not outlive the process's data */
+    *out = &library;
+    return 0;
 }

@@ -5,6 +5,7 @@
  * over the memory of a device, too. And an abort by another thread ends an operation that waits for
  * a rank that stands still. The times are printed: they mean something on a GPU only.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #define VICTIM    1
 #define GOOD_RUNS 2
 #define COUNT     4096
+#define LIMIT_S   300
 #define UNDER_WAY 100 /* ms that an operation runs before it is aborted; any will do */
 
 /* Monotonic milliseconds, shared by the ranks. */
@@ -203,6 +205,26 @@ static int abort_under_way(struct comm *comm, const void *argument, struct fleet
                : fleet_error(err, -EBADMSG, "not aborted: %d %s", rc, own.text);
 }
 
+/* ---- an abort that takes long ---------------------------------------------------------------- */
+
+/* ncclCommAbort() returns only after this rank has freed its communicator and makes the file. */
+static int go_on_before_nccl(struct comm *comm, const void *argument, struct fleet_error *err)
+{
+    char file[64];
+    int rc, fd;
+
+    (void)snprintf(file, sizeof(file), "%s/ended-%d", (const char *)argument, comm->rank);
+    (void)setenv("FAKE_NCCL_ABORT", file, 1);
+    (void)alarm(LIMIT_S); /* this rank would wait for ever */
+    rc = abort_under_way(comm, NULL, err);
+    fd = open(file, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return fleet_error(err, -errno, "make %s: %s", file, strerror(errno));
+    (void)close(fd);
+    comm_library->settle();
+    return rc;
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static void run(const struct comm_way *way, comm_body *body, const void *argument)
@@ -264,6 +286,20 @@ static void test_comm__an_abort_ends_an_operation_that_waits(void **state)
     }
 }
 
+static void test_comm__an_abort_does_not_wait_for_nccl(void **state)
+{
+    const struct comm_way *way = &comm_ways[sizeof(comm_ways) / sizeof(comm_ways[0]) - 1];
+    char folder[] = "/tmp/fleet-abort-XXXXXX", command[64];
+
+    (void)state;
+    if (comm_on_gpu() || !comm_has_way(way))
+        skip();
+    assert_non_null(mkdtemp(folder));
+    run(way, go_on_before_nccl, folder);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -276,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comm__the_ranks_that_are_left_make_a_new_world),
         cmocka_unit_test(test_comm__an_abort_ends_an_operation_that_waits),
+        cmocka_unit_test(test_comm__an_abort_does_not_wait_for_nccl),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -249,6 +249,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     return result;
 }
 
+/* An abort takes long: until the file of this setting is there. */
+static void wait_to_end(void)
+{
+    const char *file = getenv("FAKE_NCCL_ABORT");
+
+    while (file && access(file, F_OK) != 0)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     ncclResult_t result;
@@ -262,8 +271,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         comm->split->made->made_of = NULL; /* it never gets ready */
     if (comm->made_of)
         comm->made_of->split->made = NULL;
-    drop(comm);
     pthread_mutex_unlock(&fake_nccl_lock);
+    wait_to_end(); /* its work ends meanwhile */
+    fake_nccl_drop(comm);
     return result;
 }
 

@@ -112,8 +112,11 @@ struct comm_device_library {
     /* What is in the queue ends soon, with or without a result. Does not wait. */
     void (*abort)(struct comm_device *device);
 
-    /* Free it; ends what is at work. NULL is fine. Never waits for another rank. */
+    /* Free it; ends what is at work, or goes on to. NULL is fine. Never waits for another rank. */
     void (*free)(struct comm_device *device);
+
+    /* Wait until all that was aborted has ended: until then memory of its operations may change. */
+    void (*settle)(void);
 };
 
 /*

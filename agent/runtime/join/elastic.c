@@ -205,6 +205,7 @@ static int agree(struct trainer *trainer, struct fleet_error *err)
 int elastic_join(struct trainer *trainer, const struct link_message *assign,
                  struct fleet_error *err)
 {
+    exchange_settle(trainer);
     if (prepare(trainer, assign, err) < 0 || connect_ranks(trainer, assign, err) < 0)
         return err->code;
     trainer_announce(trainer, FLEET_PHASE_CONNECTED);

@@ -161,6 +161,7 @@ static int open_device(struct trainer *trainer, bool in_compute_queue, struct fl
     rc = agree_on_library(trainer, &library, err);
     if (rc < 0 || !library)
         return rc;
+    trainer->net.groups.library = library;
     if (trainer->generation.rank == 0 && (rc = library->make_id(&id, err)) < 0)
         return rc;
     rc = comm_broadcast(trainer->net.comm, &id, sizeof(id), 0, trainer_deadline_ms(trainer), err);
@@ -293,6 +294,12 @@ int exchange_divide(struct trainer *trainer, struct fleet_error *err)
         groups->communication.gather = &groups->gather;
     }
     return reserve_workspace(trainer, err);
+}
+
+void exchange_settle(const struct trainer *trainer)
+{
+    if (trainer->net.groups.library)
+        trainer->net.groups.library->settle();
 }
 
 void exchange_close(struct trainer *trainer)

@@ -13,6 +13,7 @@
 #include "agent/runtime/executor/divided_sum.h"
 #include "agent/runtime/executor/gather.h"
 
+struct comm_device_library;
 struct fleet_error;
 struct leaf_range;
 struct trainer;
@@ -25,8 +26,9 @@ struct exchange_groups {
     struct comm *made[OP_GROUP_WORLD + 1]; /* those of `communication` that this struct owns */
     void *workspace;                       /* host memory of the memory's back end */
     size_t workspace_bytes;
-    struct divided_sum divided; /* of `communication`, if gradients are divided */
-    struct gather gather;       /* the same, if parameters are divided */
+    struct divided_sum divided;                /* of `communication`, if gradients are divided */
+    struct gather gather;                      /* the same, if parameters are divided */
+    const struct comm_device_library *library; /* in use since some generation; NULL: none */
 };
 
 /*
@@ -44,6 +46,9 @@ int exchange_divide(struct trainer *trainer, struct fleet_error *err);
 /* True if ranks hold parts of the gradient; and of the parameters. */
 bool exchange_divides(const struct trainer *trainer);
 bool exchange_gathers(const struct trainer *trainer);
+
+/* Before a generation: operations of the device's library that were aborted have ended. */
+void exchange_settle(const struct trainer *trainer);
 
 /* Free the groups. Call it before the world's communicator is freed. Fine if nothing is open. */
 void exchange_close(struct trainer *trainer);
