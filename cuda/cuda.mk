@@ -116,7 +116,8 @@ EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
     $(wildcard cuda/operators*.c cuda/products*.c)
-EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts
+EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts \
+    test_shared_statistics
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 
 # emulator_rules VARIANT

@@ -35,6 +35,7 @@ static cudaError_t launch_elementwise(const struct launch *l,
         return launch_elementwise(l, fleet_cuda_##name);   \
     }
 ELEMENTWISE(add)
+ELEMENTWISE(subtract)
 ELEMENTWISE(scale)
 ELEMENTWISE(cast)
 ELEMENTWISE(fill)

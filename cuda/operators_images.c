@@ -70,8 +70,8 @@ cudaError_t cuda_launch_batch_norm(const struct launch *l)
 {
     struct fleet_cuda_batch_norm b = batch_norm_of(l, 0);
 
-    if (l->call->in[6]) /* the sums of all ranks */
-        return cudaErrorInvalidValue;
+    b.total = l->call->in[6];
+    b.center = l->call->in[3];
     b.scale = l->call->in[1];
     b.shift = l->call->in[2];
     b.running_mean = l->call->scalars->evaluation ? l->call->in[3] : NULL;
@@ -91,8 +91,8 @@ cudaError_t cuda_launch_batch_norm_grad(const struct launch *l)
 {
     struct fleet_cuda_batch_norm b = batch_norm_of(l, 1);
 
-    if (l->call->in[5] || l->call->in[6]) /* the sums of all ranks, and its own */
-        return cudaErrorInvalidValue;
+    b.total = l->call->in[5];
+    b.own = l->call->in[6];
     b.d_y = l->call->in[0];
     b.d_type = in_type(l, 0);
     b.scale = l->call->in[2];
@@ -102,6 +102,27 @@ cudaError_t cuda_launch_batch_norm_grad(const struct launch *l)
     b.d_scale = l->call->out[1];
     b.d_shift = l->call->out[2];
     return fleet_cuda_batch_norm_grad(l->stream, &b);
+}
+
+cudaError_t cuda_launch_batch_norm_sums(const struct launch *l)
+{
+    struct fleet_cuda_batch_norm b = batch_norm_of(l, 0);
+
+    b.center = l->call->in[1];
+    b.sums = l->call->out[0];
+    return fleet_cuda_batch_norm_sums(l->stream, &b);
+}
+
+cudaError_t cuda_launch_batch_norm_grad_sums(const struct launch *l)
+{
+    struct fleet_cuda_batch_norm b = batch_norm_of(l, 1);
+
+    b.d_y = l->call->in[0];
+    b.d_type = in_type(l, 0);
+    b.mean = (float *)(uintptr_t)l->call->in[2]; /* read only here, as is rstd */
+    b.rstd = (float *)(uintptr_t)l->call->in[3];
+    b.sums = l->call->out[0];
+    return fleet_cuda_batch_norm_grad_sums(l->stream, &b);
 }
 
 static cudaError_t launch_pool(const struct launch *l, bool back,

@@ -23,16 +23,6 @@ static const char *refuse_attention(const struct program *program, const struct 
     return qkv->shape[2] / heads > HEAD_DIM_MAX ? "attention heads of more than 128 columns" : NULL;
 }
 
-/* The operands from `from` on, which carry sums of other ranks. */
-static const char *refuse_batch_norm(const struct program *program, const struct program_op *op,
-                                     int from)
-{
-    for (int i = from; i < op->input_count; i++)
-        if (operand_in(program, op, i))
-            return "batch normalization over several ranks (sync_batch_norm)";
-    return NULL;
-}
-
 const char *cuda_operator_refusal(const struct program *program, const struct program_op *op)
 {
     if (!cuda_operator_exists(op->kind))
@@ -41,10 +31,6 @@ const char *cuda_operator_refusal(const struct program *program, const struct pr
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
         return refuse_attention(program, op);
-    case OP_BATCH_NORM:
-        return refuse_batch_norm(program, op, 6);
-    case OP_BATCH_NORM_GRAD:
-        return refuse_batch_norm(program, op, 5);
     default:
         return NULL;
     }

@@ -32,6 +32,7 @@ struct lanes {
 
 /* inputs of …_grad are d_y (a) and x (b) */
 OPERATOR(add_operator, e.relu ? max_of(0.0f, a + b) : a + b)
+OPERATOR(subtract_operator, a - b)
 OPERATOR(scale_operator, a *e.number)
 OPERATOR(cast_operator, a)
 OPERATOR(fill_operator, e.number)
@@ -184,6 +185,7 @@ static cudaError_t run(cudaStream_t stream, const struct fleet_cuda_elementwise 
     }
 
 ELEMENTWISE(add, 2, 1)
+ELEMENTWISE(subtract, 2, 1)
 ELEMENTWISE(scale, 1, 1)
 ELEMENTWISE(cast, 1, 1)
 ELEMENTWISE(fill, 0, 1)

@@ -67,6 +67,7 @@ struct fleet_cuda_elementwise {
 /* One function an operator; output 0 may lie over input 0. RELU_GRAD takes y or the activation's
  * input: both are > 0 at the same places. */
 cudaError_t fleet_cuda_add(cudaStream_t stream, const struct fleet_cuda_elementwise *e);
+cudaError_t fleet_cuda_subtract(cudaStream_t stream, const struct fleet_cuda_elementwise *e);
 cudaError_t fleet_cuda_scale(cudaStream_t stream, const struct fleet_cuda_elementwise *e);
 cudaError_t fleet_cuda_cast(cudaStream_t stream, const struct fleet_cuda_elementwise *e);
 cudaError_t fleet_cuda_fill(cudaStream_t stream, const struct fleet_cuda_elementwise *e);
@@ -325,10 +326,17 @@ struct fleet_cuda_batch_norm {
     float *mean, *rstd;                      /* [channels]; the gradient reads them */
     float *stat_mean, *stat_var;             /* NULL: not wanted */
     float *d_scale, *d_shift;                /* NULL: not wanted */
+    /* Over several ranks: the sums of all of them, which replace those of this micro-batch, and
+     * this rank's (op.h); NULL: of this micro-batch alone. Of x minus `center`, [channels]. */
+    const float *total, *own, *center;
+    float *sums; /* [2·channels + 1]: what the two functions below give */
     int64_t batch, channels, plane;
     float epsilon;
     bool relu;
 };
+cudaError_t fleet_cuda_batch_norm_sums(cudaStream_t stream, const struct fleet_cuda_batch_norm *b);
+cudaError_t fleet_cuda_batch_norm_grad_sums(cudaStream_t stream,
+                                            const struct fleet_cuda_batch_norm *b);
 cudaError_t fleet_cuda_batch_norm(cudaStream_t stream, const struct fleet_cuda_batch_norm *b);
 cudaError_t fleet_cuda_batch_norm_grad(cudaStream_t stream, const struct fleet_cuda_batch_norm *b);
 

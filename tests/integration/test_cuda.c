@@ -253,6 +253,38 @@ static void test_cuda__divided_gradients_have_one_worker_s_bits(void **state)
     job_run_release(&one);
 }
 
+/* ---- settings whose weights depend on the workers -------------------------------------------- */
+
+static void expect_two_near(const struct model *m, const char *strategy)
+{
+    FLEET_AUTO_FREE char *path = write_divided_job(m, "", strategy);
+    struct job_run cpu, cuda;
+
+    run_on("cpu", path, "2", NULL, NULL, &cpu);
+    expect_success(&cpu, m->steps);
+    run_on("cuda", path, "2", NULL, NULL, &cuda);
+    expect_success(&cuda, m->steps);
+    expect_near(&cuda, &cpu, m->name);
+    job_run_release(&cpu);
+    job_run_release(&cuda);
+}
+
+static void test_cuda__statistics_of_all_ranks(void **state)
+{
+    (void)state;
+    expect_two_near(&models[3], "{sync_batch_norm: true}");
+}
+
+static void test_cuda__averages_of_local_updates(void **state)
+{
+    struct model model = models[2];
+
+    (void)state;
+    model.optimizer = "{name: momentum, learningRate: 0.01}";
+    model.steps = 6;
+    expect_two_near(&model, "{localsgd: true, localsgd_configs: {k_steps: 2, begin_step: 1}}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +296,8 @@ int main(void)
         cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
         cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
+        cmocka_unit_test(test_cuda__statistics_of_all_ranks),
+        cmocka_unit_test(test_cuda__averages_of_local_updates),
     };
 
     const struct CMUnitTest on_gpu[] = {
@@ -276,6 +310,8 @@ int main(void)
         cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
         cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
+        cmocka_unit_test(test_cuda__statistics_of_all_ranks),
+        cmocka_unit_test(test_cuda__averages_of_local_updates),
     };
 
     return cuda_run_tests("cuda", tests, on_gpu);

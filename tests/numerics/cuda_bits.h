@@ -24,6 +24,7 @@ static inline bool cuda_has_cpu_bits(enum op_kind kind)
         [OP_SGD] = true,         [OP_MOMENTUM] = true,       [OP_ADAM] = true,
         [OP_ADAMW] = true,       [OP_LAMB] = true,           [OP_LARS] = true,
         [OP_JOIN_NORMS] = true,  [OP_SPREAD_NORMS] = true,   [OP_TOTAL_NORM] = true,
+        [OP_SUBTRACT] = true,
     };
 
     return same[kind];
