@@ -138,11 +138,12 @@ void cuda_copy_out_later(struct backend *backend, void *host, const void *device
         receive_later(handle_of(backend), host, device, bytes);
 }
 
+/* States that are offloaded are the host's already. */
 int cuda_copy_aside(struct backend *backend, void *host, const void *device, size_t bytes,
                     struct fleet_error *err)
 {
     struct handle *h = handle_of(backend);
-    cudaError_t status = cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, h->stream);
+    cudaError_t status = cudaMemcpyAsync(host, device, bytes, cudaMemcpyDefault, h->stream);
 
     return status == cudaSuccess ? 0 : device_fail(h->device, status, "copy from the device", err);
 }

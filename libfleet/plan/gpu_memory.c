@@ -103,8 +103,8 @@ void gpu_memory_plan(const struct plan *plan, struct gpu_memory *out)
     out->bytes[PLAN_BYTES_HOST] = 0;
     out->host = ahead + leaves + plan->bytes[PLAN_BYTES_EXCHANGE] + plan->bytes[PLAN_BYTES_HOST];
     if (plan->snapshot_bytes > 0)
-        out->host += plan->bytes[PLAN_BYTES_PARAMETERS] + plan->bytes[PLAN_BYTES_OPTIMIZER] +
-                     memory[MEMORY_BUFFERS];
+        out->host += plan->bytes[PLAN_BYTES_PARAMETERS] + memory[MEMORY_STATE0] +
+                     memory[MEMORY_STATE1] + memory[MEMORY_BUFFERS];
 }
 
 size_t gpu_memory_total(const struct gpu_memory *memory)
