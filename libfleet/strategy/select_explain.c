@@ -33,11 +33,15 @@ static void explain_idle_units(const struct strategy *s, const struct topology *
                                struct select_result *out)
 {
     explain_exchange(s, t, out);
-    if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1 && s->sharding_configs.stage == 2)
+    if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1 && s->sharding_configs.stage > 1)
         select_note(&out->notes, "sharding_configs.stage",
-                    "a sharding group of one rank divides no optimizer state; with stage 2 "
+                    "a sharding group of one rank divides no optimizer state; with stage %d "
                     "gradients are still added bucket by bucket in each micro-batch, over all "
-                    "ranks");
+                    "ranks%s",
+                    s->sharding_configs.stage,
+                    s->sharding_configs.stage > 2
+                        ? ", and the parameters of each segment are copied before it"
+                        : "");
     else if (s->sharding && t->degree[TOPOLOGY_SHARDING] == 1)
         select_note(&out->without_effect, "sharding",
                     "a sharding group of one rank divides nothing");
