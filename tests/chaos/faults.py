@@ -37,7 +37,7 @@ class Fault:
 
 
 def draw(dice, steps, without):
-    """The faults of a run, by step, early enough to be in time. The same dice make the same ones."""
+    """The faults of a run, by step, early enough to be in time."""
     kinds = [k for k in KINDS if k not in without]
     faults = []
     for _ in range(dice.randint(1, 4)):

@@ -7,7 +7,7 @@ import pathlib
 
 
 def read_logs(folder):
-    """(update, epoch, generation) -> {micro-batch: {replica: (first, samples)}}, and the commits."""
+    """(update, epoch, generation) -> {micro-batch: {replica: (first, samples)}}, and commits."""
     reads, commits = collections.defaultdict(lambda: collections.defaultdict(dict)), set()
     for path in sorted(pathlib.Path(folder).glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -39,7 +39,7 @@ def check(folder, steps, batch, merge, count):
     for key in sorted(commits):
         used = []
         for leaf, replicas in reads[key].items():
-            assert len(replicas) == 1, f"update {key}: replicas {sorted(replicas)} read batch {leaf}"
+            assert len(replicas) == 1, f"update {key}: {sorted(replicas)} read batch {leaf}"
             first, samples = next(iter(replicas.values()))
             for number, sample in enumerate(samples, first):
                 used.append(number)

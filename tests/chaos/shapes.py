@@ -73,11 +73,12 @@ def job(shape, folder, text, steps=STEPS, reference=False):
     divided = not reference or shape.same is None
     strategy = shape.strategy if divided else shape.same
     workers = max(shape.workers) if divided else shape.alone
+    least, processes = (shape.least, shape.processes) if divided else (1, 1)
     return f"""apiVersion: fleetjob.dev/v1alpha1
 kind: FleetJob
 metadata: {{name: chaos}}
 spec:
-  worker: {{replicas: {workers}, minReplicas: {shape.least if divided else 1}, processesPerPod: {shape.processes if divided else 1}}}
+  worker: {{replicas: {workers}, minReplicas: {least}, processesPerPod: {processes}}}
   runPolicy: {{restart: {{maxRestarts: 100000}}, {shape.policy}}}
   strategyOptions: {{{shape.options if divided else ""}}}
   strategy: {{{strategy}}}

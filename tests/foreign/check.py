@@ -35,7 +35,11 @@ spec:
               - {{name: PATH, value: '{os.environ["PATH"]}'}}
               - {{name: OMP_NUM_THREADS, value: '1'}}
             command: [{python}, -u, {HERE}/{framework}_train.py]
-  strategy: {{nccl_comm_num: 3, amp: true, amp_configs: {{init_loss_scaling: 4096}}, fuse_grad_size_in_MB: 16}}
+  strategy:
+    nccl_comm_num: 3
+    amp: true
+    amp_configs: {{init_loss_scaling: 4096}}
+    fuse_grad_size_in_MB: 16
   autoParallel: {{parallel_mode: data_parallel, gradients_mean: true}}
   runPolicy: {{restart: {{maxRestarts: 10}}}}
 """
