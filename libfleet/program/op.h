@@ -49,6 +49,12 @@
  *                   whole model. The others are 0, and so is that of a parameter that an earlier
  *                   stage has, too.
  *   TOTAL_NORM      copies sums of squares, and writes the root of their sum behind them.
+ *   TRUST_SQUARES   (divided tensors) computes what LAMB (two states) or LARS (one) needs of a
+ *                   parameter before its update: the sums of squares of the parameter and of the
+ *                   step, of this rank's part, to places 2·norm_index and the next of `squares`.
+ *                   It changes no state. LAMB and LARS with `squares` find there what all `ranks`
+ *                   ranks computed, rank after rank, and add that of divided tensors in the order
+ *                   of the ranks.
  *   CHECK_FINITE    writes 1 if any element is inf or nan, else 0. With `owned` it looks at what
  *                   this rank holds.
  *   DGC…            deep gradient compression (dgc.h). DGC_SELECT and DGC_GATHER run only in the
@@ -79,7 +85,8 @@
  *                   a range of divided parameters into the arena, where the operators behind it
  *                   read them (libfleet/plan/gathers.h); what ranks hold does not change.
  *   BROADCAST       each rank receives the x, or the range, of the rank at `root`.
- *   SEND, RECEIVE   the peer is the rank whose place is greater by `shift`.
+ *   SEND, RECEIVE   the peer is the rank whose place is greater by `shift`. With `owned` in the
+ *                   CHECK section only ranks run it that hold the sum of the gradient's range.
  *   TREE_SUM        the deterministic sum: the partial sums of all ranks complete the tree of
  *                   libfleet/plan/tree.h over a range of the gradient space. With `owned` each rank
  *                   receives the elements that it owns, else all elements. In the micro-batch
@@ -197,8 +204,9 @@ struct op_attributes {
     enum op_reduction reduction;
     int root;   /* REDUCE_TO, BROADCAST: a place in the group */
     int shift;  /* SEND, RECEIVE: the place of the peer minus the own place */
-    int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group */
-    bool owned; /* TREE_SUM, ALL_GATHER of a range; GRAD_NORM, CHECK_FINITE */
+    int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group; LAMB,
+                   LARS with squares: the ranks that computed these */
+    bool owned; /* TREE_SUM, ALL_GATHER, SEND, RECEIVE of a range; GRAD_NORM, CHECK_FINITE */
     bool alike; /* ALL_REDUCE of operands */
     enum op_phase phase; /* when it runs, of dgc */
     bool sampled;        /* DGC: the threshold is that of a sample */

@@ -99,6 +99,7 @@ const char *recorded_type(enum op_kind kind)
     case OP_JOIN_NORMS: /* of the whole model, from norms of its stages */
     case OP_SPREAD_NORMS:
     case OP_TOTAL_NORM:
+    case OP_TRUST_SQUARES:
     case OP_CHECK_FINITE:
         return NULL;
     default:

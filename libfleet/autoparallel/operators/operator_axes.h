@@ -41,7 +41,7 @@
  * batch_norm_sums,        none: a pass adds them for ranks that are placed already
  * batch_norm_grad_sums,
  * join_norms, spread_norms,
- * total_norm
+ * total_norm, trust_squares
  *
  * Packed dimensions: qkv has all heads of q, then those of k, then those of v in its last
  * dimension; so has what concat gives and split takes. A part of such a dimension is the part of

@@ -42,8 +42,8 @@ static const struct traits {
     [OP_ALL_GATHER] = {SHAPE_JOINT, .has_owners = true},
     [OP_BROADCAST] = {SHAPE_SAME, .has_root = true},
     [OP_ALL_TO_ALL] = {SHAPE_PARTS, .needs_operands = true},
-    [OP_SEND] = {SHAPE_SAME, .has_shift = true},
-    [OP_RECEIVE] = {SHAPE_GIVEN, .has_shift = true},
+    [OP_SEND] = {SHAPE_SAME, .has_shift = true, .has_owners = true},
+    [OP_RECEIVE] = {SHAPE_GIVEN, .has_shift = true, .has_owners = true},
     [OP_TREE_SUM] = {SHAPE_SAME, .has_owners = true, .needs_range = true},
 };
 

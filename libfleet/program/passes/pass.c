@@ -22,6 +22,7 @@
 #include "libfleet/program/passes/sharding.h"
 #include "libfleet/program/passes/sync_batch_norm.h"
 #include "libfleet/program/passes/tensor_parallel.h"
+#include "libfleet/program/passes/trust_squares.h"
 #include "libfleet/strategy/select.h"
 
 const struct program_pass pass_table[] = {
@@ -36,6 +37,7 @@ const struct program_pass pass_table[] = {
     {"optimizer", PASS_BACKWARD, NULL, optimizer_apply},
     {"lars", PASS_BACKWARD, lars_wanted, lars_apply},
     {"lamb", PASS_BACKWARD, lamb_wanted, lamb_apply},
+    {"trust_squares", PASS_BACKWARD, trust_squares_wanted, trust_squares_apply},
     {"gradient_merge", PASS_BACKWARD, gradient_merge_wanted, gradient_merge_apply},
     {"data_parallel", PASS_BACKWARD, NULL, data_parallel_apply},
     {"sharding", PASS_BACKWARD, sharding_wanted, sharding_apply},

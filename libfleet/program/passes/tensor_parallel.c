@@ -9,7 +9,6 @@
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
-#include "libfleet/training/training.h"
 
 bool tensor_parallel_wanted(const struct pass_context *context)
 {
@@ -136,21 +135,6 @@ static int check_private(const struct pass_context *context, struct fleet_error 
     return 0;
 }
 
-/* LAMB and LARS compute norms of tensors, and a rank has only parts of these. */
-static int check_norms(const struct pass_context *context, struct fleet_error *err)
-{
-    const struct training_optimizer *o = &context->training->optimizer;
-    const char *what = context->strategy->lamb || o->name == TRAINING_OPTIMIZER_LAMB   ? "lamb"
-                       : context->strategy->lars || o->name == TRAINING_OPTIMIZER_LARS ? "lars"
-                                                                                       : NULL;
-
-    return what ? fleet_error(err, -EINVAL,
-                              "%s needs norms of whole tensors, which ranks that share tensors do "
-                              "not have yet",
-                              what)
-                : 0;
-}
-
 static int sum_shared(const struct sharing *s, struct fleet_error *err)
 {
     struct program *program = s->program;
@@ -175,7 +159,7 @@ int tensor_parallel_apply(struct program *program, const struct pass_context *co
     struct sharing s = {.program = program};
     int rc;
 
-    if (check_norms(context, err) < 0 || check_private(context, err) < 0)
+    if (check_private(context, err) < 0)
         return -EINVAL;
     find_weights(&s);
     rc = sum_shared(&s, err);

@@ -29,6 +29,7 @@ struct optimizer {
     float lambda;             /* LAMB, LARS: decay inside the ratio */
     float ratio;              /* LAMB: trust ratio; LARS: local rate */
     bool nesterov, clips_value;
+    bool only_looks;                      /* LAMB: the norms are wanted, and the moments stay */
     double *param_squares, *step_squares; /* LAMB, LARS: one a block */
 };
 
@@ -50,13 +51,20 @@ V_INLINE v16 optimizer_gradient(const struct optimizer *o, int64_t i, int64_t n,
     return g;
 }
 
-/* m = β1·m + (1-β1)·g, v = β2·v + (1-β2)·g²; stored and given back. */
-V_INLINE void optimizer_moments(const struct optimizer *o, int64_t i, int64_t n, v16 g, v16 *m,
-                                v16 *v)
+/* m = β1·m + (1-β1)·g, v = β2·v + (1-β2)·g². */
+V_INLINE void optimizer_next_moments(const struct optimizer *o, int64_t i, int64_t n, v16 g, v16 *m,
+                                     v16 *v)
 {
     *m = v_fma(v_set(o->beta1), v_load_n(o->state0 + i, n), v_mul(v_set(o->one_less_beta1), g));
     *v = v_fma(v_set(o->beta2), v_load_n(o->state1 + i, n),
                v_mul(v_mul(v_set(o->one_less_beta2), g), g));
+}
+
+/* The same, stored and given back. */
+V_INLINE void optimizer_moments(const struct optimizer *o, int64_t i, int64_t n, v16 g, v16 *m,
+                                v16 *v)
+{
+    optimizer_next_moments(o, i, n, g, m, v);
     v_store_n(o->state0 + i, n, *m);
     v_store_n(o->state1 + i, n, *v);
 }
@@ -167,7 +175,10 @@ static void optimizer_norms_task(void *context, int64_t task, int thread)
         int64_t n = to - i;
         v16 p = v_load_n(o->param + i, n), m, v, g = optimizer_gradient(o, i, n, p);
         if (o->kind == OP_LAMB) {
-            optimizer_moments(o, i, n, g, &m, &v);
+            if (o->only_looks)
+                optimizer_next_moments(o, i, n, g, &m, &v);
+            else
+                optimizer_moments(o, i, n, g, &m, &v);
             g = optimizer_lamb_step(o, m, v, p);
             if (n < V_LANES) /* 0/0 past the end if epsilon is 0 */
                 g = v_select(v_first((int)n), g, v_zero());
@@ -184,18 +195,51 @@ static void optimizer_norms_task(void *context, int64_t task, int thread)
     o->step_squares[task] = step[0];
 }
 
-static void optimizer_ratio(struct cpu_backend *cpu, const struct kernel_call *call,
-                            struct optimizer *o)
+/* Sums of squares of the parameter and of its step. */
+static void optimizer_squares(struct cpu_backend *cpu, const struct kernel_call *call,
+                              struct optimizer *o, double *param, double *step)
 {
     int64_t blocks = kernel_pieces(o->count, NORM_BLOCK);
-    double param, step, lambda = call->op->attributes.optimizer.lambda;
-    double rate = call->scalars->learning_rate, ratio = 1;
 
+    *param = *step = 0;
+    if (blocks == 0)
+        return;
     o->param_squares = call->scratch;
     o->step_squares = o->param_squares + blocks;
     cpu_parallel(cpu, blocks, optimizer_norms_task, o);
-    param = sqrt(block_tree(o->param_squares, blocks));
-    step = sqrt(block_tree(o->step_squares, blocks));
+    *param = block_tree(o->param_squares, blocks);
+    *step = block_tree(o->step_squares, blocks);
+}
+
+/* Those of the whole tensor, from what all ranks computed (TRUST_SQUARES). */
+static void optimizer_join_squares(const struct kernel_call *call, int input, double *param,
+                                   double *step)
+{
+    int64_t ranks = call->op->attributes.ranks;
+    int64_t stride = program_var_elements(kernel_in(call, input)) / ranks;
+    const float *own =
+        (const float *)call->in[input] + 2 * (int64_t)call->op->attributes.optimizer.norm_index;
+    bool is_divided = kernel_out(call, 0)->slice.parts > 0;
+
+    *param = *step = 0;
+    for (int64_t r = 0; r < (is_divided ? ranks : 1); r++) {
+        *param += (double)own[r * stride];
+        *step += (double)own[r * stride + 1];
+    }
+}
+
+static void optimizer_ratio(struct cpu_backend *cpu, const struct kernel_call *call,
+                            struct optimizer *o)
+{
+    int squares = 3 + op_definition(o->kind)->states;
+    double param, step, lambda = call->op->attributes.optimizer.lambda;
+    double rate = call->scalars->learning_rate, ratio = 1;
+
+    optimizer_squares(cpu, call, o, &param, &step);
+    if (call->op->input_count > squares)
+        optimizer_join_squares(call, squares, &param, &step);
+    param = sqrt(param);
+    step = sqrt(step);
     if (o->kind == OP_LAMB) {
         if (param > 0 && step > 0 && (lambda != 0 || call->op->attributes.optimizer.always_adapt))
             ratio = param / step;
@@ -310,6 +354,35 @@ static int optimizer_kernel(struct backend *backend, const struct kernel_call *c
         optimizer_ratio(cpu_backend(backend), call, &o);
     cpu_parallel(cpu_backend(backend), kernel_pieces(o.count, KERNEL_TASK_ELEMENTS), optimizer_task,
                  &o);
+    return 0;
+}
+
+/* The norms that LAMB and LARS need, and nothing else. */
+static int trust_squares_kernel(struct backend *backend, const struct kernel_call *call,
+                                struct fleet_error *err)
+{
+    bool is_lamb = call->in[3] != NULL;
+    struct optimizer o = {.kind = is_lamb ? OP_LAMB : OP_LARS,
+                          .param = (float *)call->in[0],
+                          .state0 = (float *)call->in[2],
+                          .state1 = (float *)call->in[3],
+                          .gradient = call->in[1],
+                          .count = program_var_elements(kernel_in(call, 0)),
+                          .gradient_scale = (float)call->scalars->gradient_scale,
+                          .rescale = (float)call->op->attributes.optimizer.rescale,
+                          .momentum = (float)call->op->attributes.optimizer.momentum,
+                          .lambda = (float)call->op->attributes.optimizer.lambda,
+                          .only_looks = true};
+    float *squares = (float *)call->out[0] + 2 * (int64_t)call->op->attributes.optimizer.norm_index;
+    double param, step;
+
+    (void)err;
+    optimizer_set_clip(call, &o, 4);
+    optimizer_set_decay(call, &o);
+    optimizer_set_rate(call, &o);
+    optimizer_squares(cpu_backend(backend), call, &o, &param, &step);
+    squares[0] = (float)param;
+    squares[1] = (float)step;
     return 0;
 }
 
