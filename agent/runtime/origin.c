@@ -21,6 +21,7 @@
 #include "libfleet/training/training.h"
 
 #define NAMED_MAX 8 /* fields of a warning */
+#define STRATEGY  "spec.strategy."
 
 /* ---- ours ------------------------------------------------------------------------------------ */
 
@@ -109,13 +110,54 @@ cJSON *origin_encode(const struct origin *origin)
 /* ---- theirs ---------------------------------------------------------------------------------- */
 
 struct differences {
-    struct fleet_strbuf *out;
+    struct fleet_strbuf *out; /* NULL: they are only counted */
     int count;
 };
 
+/* What only divides the work over ranks, and changes no bit of the weights; with a dot at the end:
+ * all below. The number of ranks that share tensors is not among these. */
+static const char *const dividing[] = {
+    "spec.strategy.pipeline",
+    "spec.strategy.pipeline_configs.",
+    "spec.strategy.sharding",
+    "spec.strategy.sharding_configs.dp_degree",
+    "spec.strategy.sharding_configs.fuse_broadcast_MB",
+    "spec.strategy.sharding_configs.hybrid_dp",
+    "spec.strategy.sharding_configs.pp_degree",
+    "spec.strategy.sharding_configs.segment_broadcast_MB",
+    "spec.strategy.sharding_configs.sharding_degree",
+    "spec.strategy.sharding_configs.sharding_group_size",
+    "spec.strategy.sharding_configs.stage",
+    "spec.strategy.hybrid_configs.dp_degree",
+    "spec.strategy.hybrid_configs.order",
+    "spec.strategy.hybrid_configs.pp_configs.",
+    "spec.strategy.hybrid_configs.pp_degree",
+    "spec.strategy.hybrid_configs.sharding_configs.",
+    "spec.strategy.hybrid_configs.sharding_degree",
+    "spec.strategyOptions.partition",
+    "spec.strategyOptions.pipelineChunks",
+    "spec.strategyOptions.pipelineLayers",
+    "spec.strategyOptions.pipelineSchedule",
+};
+
+static bool divides(const char *field)
+{
+    for (size_t i = 0; i < sizeof(dividing) / sizeof(dividing[0]); i++) {
+        size_t length = strlen(dividing[i]);
+        if (dividing[i][length - 1] == '.' ? strncmp(field, dividing[i], length) == 0
+                                           : strcmp(field, dividing[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void name_one(struct differences *d, const char *field)
 {
+    if (divides(field))
+        return;
     d->count++;
+    if (!d->out)
+        return;
     if (d->count <= NAMED_MAX)
         fleet_strbuf_appendf(d->out, "%s%s", d->count > 1 ? ", " : "", field);
     else if (d->count == NAMED_MAX + 1)
@@ -142,8 +184,21 @@ static void compare_objects(const cJSON *theirs, const cJSON *ours, const char *
         FLEET_AUTO_STRBUF struct fleet_strbuf field = {0};
         fleet_strbuf_appendf(&field, "%s.%s", path, item->string);
         if (!cJSON_GetObjectItemCaseSensitive(ours, item->string))
-            name_one(d, field.text);
+            compare_values(item, NULL, field.text, d);
     }
+}
+
+/* A block of the strategy that one of two jobs has: has it something that does not only divide? */
+static bool differs(const cJSON *theirs, const cJSON *ours, const char *path)
+{
+    const cJSON *block = theirs ? theirs : ours;
+    struct differences d = {0};
+
+    if ((theirs && ours) || !cJSON_IsObject(block) ||
+        strncmp(path, STRATEGY, strlen(STRATEGY)) != 0)
+        return true;
+    compare_objects(theirs, ours, path, &d);
+    return d.count > 0;
 }
 
 static void compare_values(const cJSON *theirs, const cJSON *ours, const char *path,
@@ -151,7 +206,7 @@ static void compare_values(const cJSON *theirs, const cJSON *ours, const char *p
 {
     if (cJSON_IsObject(theirs) && cJSON_IsObject(ours))
         compare_objects(theirs, ours, path, d);
-    else if (!cJSON_Compare(theirs, ours, true))
+    else if (!cJSON_Compare(theirs, ours, true) && differs(theirs, ours, path))
         name_one(d, path);
 }
 

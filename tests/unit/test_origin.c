@@ -105,6 +105,24 @@ static void test_origin__what_differs_is_named(void **state)
            "spec.strategy.gradient_merge");
 }
 
+/* No bit of the weights depends on it. The number of ranks that share tensors is not of this kind. */
+static void test_origin__a_division_over_ranks_may_differ(void **state)
+{
+    static const char grid[] =
+        "{\"pipeline\":true,\"pipeline_configs\":{\"accumulate_steps\":2},\"sharding\":true,"
+        "\"sharding_configs\":{\"stage\":2},\"hybrid_configs\":{\"pp_degree\":2}}";
+
+    (void)state;
+    expect(origin_of(PLAIN, grid, 1), origin_of(PLAIN, "{}", 1), "");
+    expect(origin_of(PLAIN, "{}", 1), origin_of(PLAIN, grid, 1), "");
+    expect(origin_of(PLAIN, grid, 1),
+           origin_of(PLAIN, "{\"hybrid_configs\":{\"pp_degree\":4,\"sharding_degree\":2}}", 1), "");
+    expect(origin_of(PLAIN, "{\"hybrid_configs\":{\"mp_degree\":2}}", 1), origin_of(PLAIN, "{}", 1),
+           "spec.strategy.hybrid_configs");
+    expect(origin_of(PLAIN, "{\"hybrid_configs\":{\"mp_degree\":2}}", 1), origin_of(PLAIN, grid, 1),
+           "spec.strategy.hybrid_configs.mp_degree");
+}
+
 static void test_origin__all_that_a_manifest_says_is_compared(void **state)
 {
     (void)state;
@@ -121,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_origin__the_same_job_elsewhere_and_for_longer_is_the_same),
         cmocka_unit_test(test_origin__what_differs_is_named),
+        cmocka_unit_test(test_origin__a_division_over_ranks_may_differ),
         cmocka_unit_test(test_origin__all_that_a_manifest_says_is_compared),
     };
 
