@@ -328,6 +328,10 @@ check-chaos: $(PROGRAMS) $(SLOW_DISK)
 check-model: ## the membership protocol by spin, and whether its properties notice errors
 	@libfleet/rendezvous/model/check.sh
 
+grids: ## every grid of eight workers trains with the same bits
+grids: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_grids
+	@GRIDS=all FLEET_BIN=$(abspath $(BIN)) $(OUT)/tests/integration/test_grids
+
 benches: $(PROGRAMS) $(BENCHES)
 bench: prerequisites-test ## the figures of docs/status.md, beside their rivals where installed
 	@$(MAKE) --no-print-directory benches

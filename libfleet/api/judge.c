@@ -13,6 +13,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/strategy/cells.h"
 
 /* Could all of these fields be read? The list ends with NULL. */
 static bool knows(const struct fleetjob *job, const char *const *fields)
@@ -181,6 +182,31 @@ static void check_stages(const struct fleetjob *job, const struct plan *plan,
                      plan->topology.degree[TOPOLOGY_PIPELINE], plan->world);
 }
 
+/* The same of shards: twice as many workers may be twice as many shards, and other workers then have
+ * a cell. */
+static void check_shards(const struct fleetjob *job, const struct plan *plan,
+                         struct fleet_errors *errors)
+{
+    const struct fleetjob_worker *worker = &job->spec.worker;
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    struct fleet_errors ignored = {0};
+    struct topology more;
+    int rc;
+
+    if (!job->spec.has_training || worker->min_replicas >= worker->max_replicas ||
+        cells_count(&plan->topology) == 1 || plan->world > TOPOLOGY_WORLD_MAX / 2)
+        return;
+    rc = topology_build(&plan->selection.final, 2 * plan->world, "", &more, &ignored);
+    fleet_errors_release(&ignored);
+    if (rc < 0 || cells_stay(&plan->topology, &more))
+        return;
+    fleet_strbuf_appendf(&path, "%s.sharding", fleetjob_strategy_path(job));
+    fleet_errors_add(errors, path.text,
+                     "an elastic job needs the number of shards: give "
+                     "hybrid_configs.sharding_degree, which is %d with %d workers",
+                     plan->topology.degree[TOPOLOGY_SHARDING], plan->world);
+}
+
 /* Make the plan, or only the checks that do not need it. If a setting cannot run, do not report it
  * for the wrong optimizer as well. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
@@ -195,6 +221,8 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
     has_plan = build_plan(job, &request, out, &found);
     if (has_plan)
         check_stages(job, out, &found);
+    if (has_plan && found.count == 0)
+        check_shards(job, out, &found);
     plan_obstacles(&request, &obstacles);
     fleet_errors_merge(errors, &found);
     for (size_t i = 0; i < obstacles.count && i < FLEET_ERRORS_MAX; i++)

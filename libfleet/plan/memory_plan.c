@@ -118,6 +118,7 @@ static void give_back(struct arena *arena, size_t offset, size_t bytes)
 struct tenants {
     struct tenant *items;
     int *homes; /* [var_count] the tenant in whose place a variable lies: itself, or a bucket */
+    bool *passed_on; /* [var_count] a gradient that lies in the arena without a bucket */
     int vars;
     const int *gathers; /* of the plan */
 };
@@ -149,6 +150,14 @@ static struct tenant *gathered(const struct tenants *t, int op, int input)
     return gather == PROGRAM_NONE ? NULL : &t->items[t->vars + gather];
 }
 
+/* Without a sum over ranks: an earlier stage of a pipeline sums it. It lies in the arena by itself. */
+static bool is_passed_on(const struct program *program, int var)
+{
+    const struct program_var *of = &program->vars[var];
+
+    return of->role == PROGRAM_ROLE_GRADIENT && program->vars[of->of].is_copy;
+}
+
 static void touch_tenant(struct tenant *tenant, int at)
 {
     if (tenant->first < 0)
@@ -158,10 +167,10 @@ static void touch_tenant(struct tenant *tenant, int at)
 
 static void touch(const struct program *program, struct tenants *t, int var, int at)
 {
-    bool is_bucket = var != PROGRAM_NONE && t->homes[var] != var;
+    bool is_gradient = var != PROGRAM_NONE && (t->homes[var] != var || t->passed_on[var]);
 
-    if (is_bucket ? program->ops[at].section == PROGRAM_SECTION_MICRO_BATCH
-                  : var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_ACTIVATION)
+    if (is_gradient ? program->ops[at].section == PROGRAM_SECTION_MICRO_BATCH
+                    : var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_ACTIVATION)
         touch_tenant(&t->items[t->homes[var]], at);
 }
 
@@ -179,10 +188,11 @@ static struct tenants find_lives(const struct program *program, const int *gathe
     size_t count = (size_t)program->var_count + (size_t)program->op_count + 1;
     struct tenants t = {.items = calloc(count, sizeof(*t.items)),
                         .homes = calloc(count, sizeof(*t.homes)),
+                        .passed_on = calloc(count, sizeof(*t.passed_on)),
                         .vars = program->var_count,
                         .gathers = gathers};
 
-    fleet_assert(t.items && t.homes);
+    fleet_assert(t.items && t.homes && t.passed_on);
     for (size_t i = 0; i < count; i++)
         t.items[i] = (struct tenant){.first = -1, .last = -1};
     for (int i = 0; i < program->var_count; i++) {
@@ -192,6 +202,8 @@ static struct tenants find_lives(const struct program *program, const int *gathe
     for (int i = 0; i < program->op_count; i++)
         if (has_bucket(&program->ops[i]))
             make_bucket(program, &t, i);
+    for (int i = 0; i < program->var_count && adders_are_used(program); i++)
+        t.passed_on[i] = t.homes[i] == i && is_passed_on(program, i);
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
         for (int j = 0; j < op->input_count; j++)
@@ -213,6 +225,7 @@ static void release_lives(struct tenants *t)
 {
     free(t->items);
     free(t->homes);
+    free(t->passed_on);
 }
 
 /* NULL: there is no variable. */
@@ -358,7 +371,9 @@ static void lay_out_buckets(const struct program *program, const struct tenants 
     for (int v = 0; v < program->var_count; v++) {
         int at = t->homes[v] - t->vars;
         plan->sums[v] = plan->places[v];
-        if (t->homes[v] != v)
+        if (t->passed_on[v])
+            plan->places[v] = (struct memory_place){MEMORY_ARENA, t->items[v].offset};
+        else if (t->homes[v] != v)
             plan->places[v] = (struct memory_place){
                 MEMORY_ARENA, plan->ranges[at].offset +
                                   sizeof(float) * (size_t)(program->vars[v].flat_offset -

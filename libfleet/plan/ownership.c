@@ -56,9 +56,51 @@ static size_t list_parameters(const struct program *program, int64_t *firsts, in
     return count;
 }
 
-/* `rule` NULL: the shards are the stages, with the spaces `divided`. */
+/* Two stages of a pipeline have the parameter at `first`: they hand its gradient on. */
+static bool is_shared(const struct program *program, int64_t first)
+{
+    for (int i = program->op_count - 1; i >= 0; i--) {
+        const struct program_op *op = &program->ops[i];
+        if (op->section < PROGRAM_SECTION_CHECK)
+            break;
+        if (op->section == PROGRAM_SECTION_CHECK &&
+            (op->kind == OP_SEND || op->kind == OP_RECEIVE) && op->attributes.flat_first == first)
+            return true;
+    }
+    return false;
+}
+
+/* The shards of the rule. What two stages have goes to the first one: then the same replicas of
+ * both stages hold it. */
+static void divide(const struct program *program, const struct ownership_rule *rule, int shards,
+                   const int64_t *firsts, const int64_t *sizes, size_t count, int *out)
+{
+    (rule->greedy ? partition_greedy : partition_ordered)(sizes, count, shards, out);
+    for (size_t i = 0; i < count; i++)
+        if (is_shared(program, firsts[i]))
+            out[i] = 0;
+}
+
+/* From the stages of parameters to their shards: each goes to the lightest rank of its stage. */
+static void share_out(const int64_t *sizes, size_t count, int shards, int ranks, int *stages)
+{
+    FLEET_AUTO_FREE int64_t *loads = calloc((size_t)shards, sizeof(*loads));
+
+    fleet_assert(loads != NULL);
+    for (size_t i = 0; i < count; i++) {
+        int first = stages[i] * ranks, lightest = first;
+
+        for (int shard = first; shard < first + ranks; shard++)
+            if (loads[shard] < loads[lightest])
+                lightest = shard;
+        loads[lightest] += sizes[i];
+        stages[i] = lightest;
+    }
+}
+
+/* `rule` NULL: the shards are the ranks of the stages, with the spaces `divided`. */
 static void add_shards(struct ownership *map, const struct program *program,
-                       const struct ownership_rule *rule, unsigned int divided)
+                       const struct ownership_rule *rule, int ranks, unsigned int divided)
 {
     size_t room = (size_t)program->var_count + 1, count;
     FLEET_AUTO_FREE int64_t *firsts = calloc(room, sizeof(*firsts));
@@ -68,7 +110,9 @@ static void add_shards(struct ownership *map, const struct program *program,
     fleet_assert(firsts && sizes && shards);
     count = list_parameters(program, firsts, sizes, shards);
     if (rule)
-        (rule->greedy ? partition_greedy : partition_ordered)(sizes, count, map->shards, shards);
+        divide(program, rule, map->shards, firsts, sizes, count, shards);
+    else
+        share_out(sizes, count, map->shards, ranks, shards);
     for (size_t i = 0; i < count; i++) {
         int64_t end = i + 1 < count ? firsts[i + 1] : program->flat_count;
         if (i > 0 && shards[i] == shards[i - 1])
@@ -96,15 +140,15 @@ void ownership_build(const struct program *program, const struct ownership_rule 
                            .shards = rule->shards < rule->replicas ? rule->shards : rule->replicas,
                            .has_buddies = rule->has_buddies};
     add_whole(out, EVERY_SPACE & ~rule->divided, OWNERSHIP_ALL);
-    add_shards(out, program, rule, rule->divided);
+    add_shards(out, program, rule, 1, rule->divided);
 }
 
-void ownership_build_stages(const struct program *program, int stages, unsigned int divided,
-                            struct ownership *out)
+void ownership_build_stages(const struct program *program, int stages, int ranks,
+                            unsigned int divided, struct ownership *out)
 {
-    *out = (struct ownership){.replicas = stages, .shards = stages};
+    *out = (struct ownership){.replicas = stages * ranks, .shards = stages * ranks};
     add_whole(out, EVERY_SPACE & ~divided, OWNERSHIP_ALL);
-    add_shards(out, program, NULL, divided);
+    add_shards(out, program, NULL, ranks, divided);
 }
 
 void ownership_release(struct ownership *map)

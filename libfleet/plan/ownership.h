@@ -76,10 +76,12 @@ struct ownership_rule {
 void ownership_build(const struct program *program, const struct ownership_rule *rule,
                      struct ownership *out);
 
-/* The map of `stages` ranks that each have the parameters of their stage (program_var.stage), in
- * the spaces `divided`: each writes its own into a checkpoint. The program has all parameters. */
-void ownership_build_stages(const struct program *program, int stages, unsigned int divided,
-                            struct ownership *out);
+/* The map of the ranks that write a model of several stages into a checkpoint. Each stage has
+ * `ranks` of them: shard s·ranks + r is rank r of stage s. The ranks of a stage share its parameters
+ * (program_var.stage) out as `greedy` does, in the spaces `divided`. The program has all
+ * parameters. */
+void ownership_build_stages(const struct program *program, int stages, int ranks,
+                            unsigned int divided, struct ownership *out);
 
 /* The map with one line, without a program. */
 void ownership_build_whole(int replicas, struct ownership *out);

@@ -150,8 +150,8 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
 /*
  * The grid of the fewest ranks if ranks share a model, for the hub: worlds of the job are multiples
  * of its world. `world` 0: ranks do not share a model, or it is not known how. If the strategy
- * leaves the number of stages open, request->world is the job's fixed number of ranks. Nothing is
- * reported.
+ * leaves the number of stages or shards open, request->world is the job's fixed number of ranks.
+ * Nothing is reported.
  */
 struct topology plan_least_grid(const struct plan_request *request);
 

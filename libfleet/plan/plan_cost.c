@@ -212,14 +212,14 @@ void plan_cost_bytes(const struct plan *plan, int stage, int shard, size_t bytes
 
     memset(by_formula, 0, PLAN_BYTES_COUNT * sizeof(*by_formula));
     bytes_of_program(&view, (size_t)plan_stages_copies(plan, stage), bytes);
-    if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS)
-        bytes[PLAN_BYTES_OPTIMIZER] = held_states(plan, shard);
-    if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
-        adders_are_used(&plan->program))
-        bytes[PLAN_BYTES_GRADIENTS] = held_sums(plan, shard);
-    if (plan->ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
-        gathers_are_used(&plan->program))
-        bytes[PLAN_BYTES_PARAMETERS] = held_parameters(plan, shard);
+    if (view.ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS)
+        bytes[PLAN_BYTES_OPTIMIZER] = held_states(&view, shard);
+    if (view.ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
+        adders_are_used(&view.program))
+        bytes[PLAN_BYTES_GRADIENTS] = held_sums(&view, shard);
+    if (view.ownership.shards > 1 && shard != PLAN_COST_EQUAL_SHARDS &&
+        gathers_are_used(&view.program))
+        bytes[PLAN_BYTES_PARAMETERS] = held_parameters(&view, shard);
     if (is_divided(plan))
         divide_bytes(plan, stage, shard, bytes, by_formula);
     if (is_by_formula(plan, UNIT_PIPELINE))

@@ -109,21 +109,24 @@ static void divide_stage(struct divider *d, int stage)
     struct plan_parts *parts = d->parts;
     size_t count = 0, place = (size_t)stage * (size_t)parts->division.shards;
     int64_t *sizes = zeroed((size_t)d->program->var_count, sizeof(*sizes));
+    int64_t *held = zeroed((size_t)d->program->var_count, sizeof(*held));
     int *owners = zeroed((size_t)d->program->var_count, sizeof(*owners));
 
     for (int v = 0; v < d->program->var_count; v++)
         if (is_on(d, v, stage)) {
-            sizes[count] = held_elements(d, v);
-            parts->stages[stage].elements += sizes[count++];
+            sizes[count] = slice_whole_elements(&d->program->vars[v]); /* as ownership_build() */
+            held[count] = held_elements(d, v);
+            parts->stages[stage].elements += held[count++];
         }
     parts->stages[stage].tensors = (int64_t)count;
     (parts->division.greedy ? partition_greedy : partition_ordered)(sizes, count,
                                                                     parts->division.shards, owners);
     for (size_t i = 0; i < count; i++) {
-        parts->shard_elements[place + (size_t)owners[i]] += sizes[i];
+        parts->shard_elements[place + (size_t)owners[i]] += held[i];
         parts->shard_tensors[place + (size_t)owners[i]]++;
     }
     free(sizes);
+    free(held);
     free(owners);
 }
 

@@ -133,23 +133,34 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
     plan_release(&plan);
 }
 
-struct topology plan_least_grid(const struct plan_request *request)
+/* The grid of `world` ranks, if they share a model; else its world is 0. */
+static struct topology grid_of(const struct plan_request *request, int world)
 {
     struct fleet_errors ignored = {0}; /* plan_build() reports them */
-    struct plan plan = {.world = topology_least_world(request->strategy)};
-    struct select_options options;
+    struct plan plan = {.world = world};
+    struct select_options options = select_options_of(request, world);
     struct topology grid = {0};
 
-    if (plan.world == 1 && request->strategy->pipeline && request->world != PLAN_ANY_WORLD)
-        plan.world = request->world; /* the ranks that there are become stages */
-    if (plan.world > 1) {
-        options = select_options_of(request, plan.world);
-        if (strategy_select(request->strategy, &options, "", &plan.selection, &ignored) == 0 &&
-            topology_build(&plan.selection.final, plan.world, "", &plan.topology, &ignored) == 0 &&
-            cells_count(&plan.topology) > 1)
-            grid = plan.topology;
-        fleet_errors_release(&ignored);
-        plan_release(&plan);
-    }
+    if (strategy_select(request->strategy, &options, "", &plan.selection, &ignored) == 0 &&
+        topology_build(&plan.selection.final, world, "", &plan.topology, &ignored) == 0 &&
+        cells_count(&plan.topology) > 1)
+        grid = plan.topology;
+    fleet_errors_release(&ignored);
+    plan_release(&plan);
     return grid;
+}
+
+struct topology plan_least_grid(const struct plan_request *request)
+{
+    int least = topology_least_world(request->strategy);
+    struct topology all = {0}, grid = {0};
+
+    if (request->world > 1 && (least > 1 || request->strategy->pipeline))
+        all = grid_of(request, request->world);
+    if (least == 1 && request->strategy->pipeline)
+        return all; /* the ranks that there are become stages */
+    if (least > 1)
+        grid = grid_of(request, least);
+    /* The ranks that there are become shards, and the cells lie between them. */
+    return grid.world > 0 && all.world > 0 && !cells_stay(&grid, &all) ? all : grid;
 }

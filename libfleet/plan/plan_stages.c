@@ -2,17 +2,20 @@
 #include "libfleet/plan/plan_stages.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/plan/adders.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/program_build.h"
 #include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/pipeline_messages.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 #define BUILT_MAX 50000 /* operators of the programs of all stages: half a second */
 
@@ -72,17 +75,30 @@ static int build_stage(const struct pass_context *context, const char *strategy_
     return program_build(&changed, strategy_path, out, errors);
 }
 
-/* Its memory is that of a rank that holds all of its stage. */
+/* The map of the ranks that run `program`. */
+static void divide_stage(const struct plan *plan, const struct program *program,
+                         struct ownership *out)
+{
+    struct plan view = *plan;
+
+    view.program = *program;
+    plan_ownership(&view, plan_replicas(plan), plan_shards(plan), out);
+}
+
 static int build_other(const struct pass_context *context, const char *strategy_path, int stage,
-                       struct plan_stage_program *out, struct fleet_errors *errors)
+                       const struct plan *plan, struct plan_stage_program *out,
+                       struct fleet_errors *errors)
 {
     struct fleet_error err;
 
     if (build_stage(context, strategy_path, stage, &out->program, errors) < 0)
         return -EINVAL;
-    if (memory_plan_build(&out->program, NULL, 0, &out->memory, &err) == 0)
+    divide_stage(plan, &out->program, &out->ownership);
+    if (memory_plan_build(&out->program, &out->ownership, ownership_heaviest(&out->ownership),
+                          &out->memory, &err) == 0)
         return 0;
     fleet_errors_add(errors, "spec.training.model", "%s", err.text);
+    ownership_release(&out->ownership);
     program_release(&out->program);
     return -EINVAL;
 }
@@ -97,8 +113,26 @@ static int build_others(const struct pass_context *context, const char *strategy
     fleet_assert(plan->stages != NULL);
     for (int stage = 0; stage < stages && rc == 0; stage++)
         if (stage != context->cell.stage && (!is_large || stage == 0 || stage + 1 == stages))
-            rc = build_other(context, strategy_path, stage, &plan->stages[stage], errors);
+            rc = build_other(context, strategy_path, stage, plan, &plan->stages[stage], errors);
     return rc;
+}
+
+/* Where chunks of layers sum gradients inside micro-batches, all replicas must run the same passes in
+ * the same order. */
+static int check_rounds(const struct pass_context *context, const struct plan *plan,
+                        struct fleet_errors *errors)
+{
+    int64_t count = training_micro_batches(context->training) * plan->program.merge_steps;
+    int replicas = plan_replicas(plan);
+
+    if (context->cell.chunks <= 1 || count % replicas == 0 || !adders_are_used(&plan->program))
+        return 0;
+    fleet_errors_add(errors, "spec.strategyOptions.pipelineChunks",
+                     "with several chunks and sharding_configs.stage 2 all replicas need as many "
+                     "micro-batches: %" PRId64 " do not divide into %d replicas; use 1 chunk, or "
+                     "stage 1",
+                     count, replicas);
+    return -EINVAL;
 }
 
 int plan_stages_build(const struct pass_context *context, const char *strategy_path, bool all,
@@ -110,6 +144,8 @@ int plan_stages_build(const struct pass_context *context, const char *strategy_p
         return -EINVAL;
     plan->whole = plan->program;
     plan->program = stage;
+    if (check_rounds(context, plan, errors) < 0)
+        return -EINVAL;
     return all ? build_others(context, strategy_path, plan, errors) : 0;
 }
 
@@ -117,6 +153,7 @@ void plan_stages_release(struct plan *plan)
 {
     for (int stage = 0; plan->stages && stage < plan->topology.degree[TOPOLOGY_PIPELINE]; stage++) {
         memory_plan_release(&plan->stages[stage].memory);
+        ownership_release(&plan->stages[stage].ownership);
         program_release(&plan->stages[stage].program);
     }
     free(plan->stages);
@@ -131,6 +168,7 @@ struct plan plan_stages_view(const struct plan *plan, int stage)
 
     if (plan->stages && plan->stages[stage].program.op_count > 0) {
         view.program = plan->stages[stage].program;
+        view.ownership = plan->stages[stage].ownership;
         view.memory = plan->stages[stage].memory;
     }
     return view;

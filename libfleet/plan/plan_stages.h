@@ -11,9 +11,11 @@
 
 struct pass_context;
 
-/* What a stage runs, and its memory without the copies for micro-batches in flight. */
+/* What a stage runs, how its ranks divide its state, and the memory of the one that holds most,
+ * without the copies for micro-batches in flight. */
 struct plan_stage_program {
     struct program program;
+    struct ownership ownership;
     struct memory_plan memory;
 };
 

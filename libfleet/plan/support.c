@@ -11,26 +11,12 @@
 
 /* ---- when a row is hit ----------------------------------------------------------------------- */
 
-static bool is_unit(const struct support_question *q, const struct support_gap *gap)
-{
-    return (q->selection->units & gap->unit) != 0;
-}
-
 static bool divides_parameters(const struct support_question *q)
 {
     return q->selection->final.sharding_configs.stage > 2;
 }
 
 /* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
-static bool is_cut_and_divided(const struct support_question *q, const struct support_gap *gap)
-{
-    const int *degree = q->topology->degree;
-
-    return is_unit(q, gap) && degree[TOPOLOGY_PIPELINE] > 1 &&
-           ((degree[TOPOLOGY_SHARDING] > 1 && !divides_parameters(q)) ||
-            degree[TOPOLOGY_MODEL] > 1);
-}
-
 static bool has_shards(const struct support_question *q)
 {
     return (q->selection->units & UNIT_BIT(UNIT_SHARDING)) != 0 &&
@@ -46,12 +32,6 @@ static bool divides_parameters_of_cells(const struct support_question *q,
     (void)gap;
     return has_shards(q) && divides_parameters(q) &&
            (degree[TOPOLOGY_MODEL] > 1 || degree[TOPOLOGY_PIPELINE] > 1);
-}
-
-static bool divides_cells(const struct support_question *q, const struct support_gap *gap)
-{
-    (void)gap;
-    return has_shards(q) && q->topology->degree[TOPOLOGY_MODEL] > 1 && !divides_parameters(q);
 }
 
 /* A knob of the built-in runtime that is simply on. */
@@ -94,12 +74,6 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 #define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
 
 const struct support_gap support_gaps[] = {
-    {"hybrid_configs.pp_degree",
-     {"sharding_configs.pp_degree"},
-     "above 1, together with sharding or tensor parallelism",
-     "the built-in trainer cannot divide the state or the tensors of stages over further ranks yet",
-     is_cut_and_divided,
-     UNIT_BIT(UNIT_PIPELINE)},
     {"sharding_configs.stage",
      {NULL},
      "above 2, together with tensor parallelism or a pipeline",
@@ -107,12 +81,6 @@ const struct support_gap support_gaps[] = {
      "use stage 2",
      divides_parameters_of_cells,
      UNIT_BIT(UNIT_SHARDING)},
-    {"hybrid_configs.sharding_degree",
-     {NULL},
-     "above 1, together with tensor parallelism",
-     "the built-in trainer cannot divide state over ranks that share tensors yet",
-     divides_cells,
-     0},
     {"hybrid_configs.sep_degree",
      {NULL},
      "above 1",

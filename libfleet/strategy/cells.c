@@ -89,3 +89,15 @@ bool cells_resize(const struct topology *grid, int world, struct topology *out)
     out->world = world;
     return true;
 }
+
+bool cells_stay(const struct topology *least, const struct topology *grid)
+{
+    struct topology resized;
+
+    if (cells_count(least) != cells_count(grid) || !cells_resize(least, grid->world, &resized))
+        return false;
+    for (int rank = 0; rank < grid->world; rank++)
+        if (cells_place(&resized, rank).cell != cells_place(grid, rank).cell)
+            return false;
+    return true;
+}

@@ -51,4 +51,9 @@ int cells_coordinate(const struct topology *grid, int cell, enum topology_axis a
  * data degree. */
 bool cells_resize(const struct topology *grid, int world, struct topology *out);
 
+/* True if each rank of `grid` has the cell that it has in `least`, resized to as many ranks. It is
+ * false where more ranks of a job become more shards, and the axis of the shards varies faster than
+ * one of the cells. */
+bool cells_stay(const struct topology *least, const struct topology *grid);
+
 #endif

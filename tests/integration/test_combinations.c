@@ -224,8 +224,7 @@ static void draw_division(struct dice *dice, struct combination *c)
                              1 + roll(dice, 4), PICK(dice, segments));
     if (chance(dice, 20))
         fleet_strbuf_append(&c->division, "calc_comm_same_stream: true, ");
-    if (!strstr(fleet_strbuf_text(&c->division), "sharding") &&
-        !strstr(fleet_strbuf_text(&c->training), "resnet") && chance(dice, 70))
+    if (!strstr(fleet_strbuf_text(&c->training), "resnet") && chance(dice, 50))
         draw_pipeline(dice, c);
 }
 

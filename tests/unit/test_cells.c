@@ -109,12 +109,32 @@ static void test_cells__more_ranks_are_more_replicas(void **state)
     assert_false(cells_resize(&drawn, 0, &other));
 }
 
+/* Four ranks of two stages: as replicas they lie behind the stages, as shards between them. */
+static void test_cells__shards_may_move_cells(void **state)
+{
+    const struct topology least = {.world = 2,
+                                   .degree = {1, 1, 1, 2, 1},
+                                   .order = {TOPOLOGY_MODEL, TOPOLOGY_SEQUENCE, TOPOLOGY_SHARDING,
+                                             TOPOLOGY_PIPELINE, TOPOLOGY_DATA}};
+    struct topology replicas = least, shards = least, other = least;
+
+    (void)state;
+    replicas.world = shards.world = 4;
+    replicas.degree[TOPOLOGY_DATA] = shards.degree[TOPOLOGY_SHARDING] = 2;
+    assert_true(cells_stay(&least, &replicas));
+    assert_false(cells_stay(&least, &shards));
+    other.order[2] = shards.order[2] = TOPOLOGY_PIPELINE;
+    other.order[3] = shards.order[3] = TOPOLOGY_SHARDING;
+    assert_true(cells_stay(&other, &shards));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cells__rank_and_place_are_one_to_one),
         cmocka_unit_test(test_cells__are_those_of_the_drawing),
         cmocka_unit_test(test_cells__more_ranks_are_more_replicas),
+        cmocka_unit_test(test_cells__shards_may_move_cells),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,35 +242,44 @@ static void test_ownership__private_values_are_no_state_to_lose(void **state)
     ownership_release(&map);
 }
 
-/* Each stage of a pipeline has its parameters, wherever they lie, and they fill its memory. */
-static void test_ownership__stages_have_their_own(void **state)
+/* Each stage of a pipeline has its parameters, wherever they lie, and the memory of its ranks is
+ * full of them. */
+static void expect_stages(int ranks)
 {
     static const int stages[SIZES] = {0, 1, 1, 2, 0, 2, 1};
     struct program program;
     struct ownership map;
     int64_t all = 0;
 
-    (void)state;
     make_program(sizes, SIZES, &program);
     for (int v = 0, i = 0; v < program.var_count; v++)
         if (program.vars[v].role == PROGRAM_ROLE_PARAMETER)
             program.vars[v].stage = stages[i++];
-    ownership_build_stages(&program, 3, STATES | OWNERSHIP_BIT(OWNERSHIP_PARAMETERS), &map);
+    ownership_build_stages(&program, 3, ranks, STATES | OWNERSHIP_BIT(OWNERSHIP_PARAMETERS), &map);
     for (int v = 0; v < program.var_count; v++) {
         const struct program_var *var = &program.vars[v];
         if (var->role != PROGRAM_ROLE_PARAMETER)
             continue;
-        for (int stage = 0; stage < 3; stage++) {
-            int64_t at = ownership_place(&map, OWNERSHIP_PARAMETERS, var->flat_offset, stage);
-            assert_int_equal(at != OWNERSHIP_NOBODY, stage == var->stage);
-            assert_int_equal(ownership_place(&map, OWNERSHIP_STATE1, var->flat_offset, stage), at);
+        for (int rank = 0, holders = 0; rank < 3 * ranks; rank++) {
+            int64_t at = ownership_place(&map, OWNERSHIP_PARAMETERS, var->flat_offset, rank);
+            holders += at != OWNERSHIP_NOBODY;
+            assert_true(at == OWNERSHIP_NOBODY || rank / ranks == var->stage);
+            assert_true(rank + 1 < 3 * ranks || holders == 1);
+            assert_int_equal(ownership_place(&map, OWNERSHIP_STATE1, var->flat_offset, rank), at);
         }
     }
-    for (int stage = 0; stage < 3; stage++)
-        all += ownership_elements(&map, OWNERSHIP_PARAMETERS, program.flat_count, stage);
+    for (int rank = 0; rank < 3 * ranks; rank++)
+        all += ownership_elements(&map, OWNERSHIP_PARAMETERS, program.flat_count, rank);
     assert_int_equal(all, program.flat_count);
     ownership_release(&map);
     program_release(&program);
+}
+
+static void test_ownership__stages_have_their_own(void **state)
+{
+    (void)state;
+    expect_stages(1);
+    expect_stages(2);
 }
 
 int main(void)

@@ -53,18 +53,9 @@ static const struct {
     const char *blamed; /* below spec.strategy */
     int model, workers;
 } jobs[] = {
-    {"hybrid_configs.pp_degree",
-     "{'pipeline': true, 'hybrid_configs': {'pp_degree': 2, 'mp_degree': 2}}", "adamw",
-     "hybrid_configs.pp_degree", GPT, 4},
-    {"hybrid_configs.pp_degree",
-     "{'pipeline': true, 'sharding': true, 'sharding_configs': {'sharding_degree': 2, 'pp_degree': "
-     "2}}",
-     "adamw", "sharding_configs.pp_degree", GPT, 4},
     {"sharding_configs.stage",
      "{'hybrid_configs': {'sharding_degree': 2, 'mp_degree': 2}, 'sharding_configs': {'stage': 3}}",
      "adamw", "sharding_configs.stage", GPT, 4},
-    {"hybrid_configs.sharding_degree", "{'hybrid_configs': {'sharding_degree': 2, 'mp_degree': 2}}",
-     "adamw", "hybrid_configs.sharding_degree", GPT, 4},
     {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
      "hybrid_configs.sep_degree", GPT, 2},
     {"gradient_scale_configs.scale_strategy",

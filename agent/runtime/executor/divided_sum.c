@@ -90,6 +90,11 @@ void divided_sum_next_round(struct divided_sum *sum)
     sum->done += sum->world;
 }
 
+void divided_sum_set_round(struct divided_sum *sum, int64_t round)
+{
+    sum->done = round * sum->world;
+}
+
 size_t divided_sum_workspace(struct divided_sum *sum, struct divided_range range)
 {
     int64_t limit = adders_limit(sum->map, sum->space, range.first, range.first + range.count);

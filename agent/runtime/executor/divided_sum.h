@@ -61,6 +61,10 @@ void divided_sum_release(struct divided_sum *sum);
 void divided_sum_begin(struct divided_sum *sum, int64_t leaves);
 void divided_sum_next_round(struct divided_sum *sum);
 
+/* The round that runs next, from 0 on. The parts of a stage of a pipeline do not run round by
+ * round. */
+void divided_sum_set_round(struct divided_sum *sum, int64_t round);
+
 /* Bytes of workspace for a range. It is called for each range before the first update. */
 size_t divided_sum_workspace(struct divided_sum *sum, struct divided_range range);
 

@@ -38,6 +38,8 @@ static bool is_elsewhere(const struct program *program, const struct memory_plan
 {
     if (op->section == PROGRAM_SECTION_UPDATE && op->attributes.owned)
         return true;
+    if (order_is_held(op) && order_range(program, plan, op).segment == MEMORY_NOWHERE)
+        return true;
     for (int i = 0; i < op->input_count && !looks_at_own(op); i++)
         if (op->inputs[i] != PROGRAM_NONE &&
             memory_plan_input(plan, program, op, i).segment == MEMORY_NOWHERE)

@@ -10,6 +10,23 @@ struct touch {
 
 #define TOUCHES_MAX (OP_INPUTS_MAX + OP_OUTPUTS_MAX + 1)
 
+/* Where the rank holds the sum of the gradient at the range's start. */
+static struct memory_place held_place(const struct program *program, const struct memory_plan *plan,
+                                      const struct program_op *op)
+{
+    for (int v = 0; v < program->var_count; v++)
+        if (program->vars[v].role == PROGRAM_ROLE_GRADIENT &&
+            program->vars[v].flat_offset == op->attributes.flat_first)
+            return memory_plan_place(plan, op->section, v);
+    return (struct memory_place){MEMORY_NOWHERE, 0};
+}
+
+bool order_is_held(const struct program_op *op)
+{
+    return op->section == PROGRAM_SECTION_CHECK && op->attributes.owned &&
+           (op->kind == OP_SEND || op->kind == OP_RECEIVE);
+}
+
 struct memory_place order_range(const struct program *program, const struct memory_plan *plan,
                                 const struct program_op *op)
 {
@@ -20,6 +37,8 @@ struct memory_place order_range(const struct program *program, const struct memo
 
     if (plan->ranges && plan->ranges[op - program->ops].segment != MEMORY_NOWHERE)
         return plan->ranges[op - program->ops];
+    if (order_is_held(op))
+        return held_place(program, plan, op);
     return (struct memory_place){segments[op->attributes.space],
                                  (size_t)op->attributes.flat_first * sizeof(float)};
 }

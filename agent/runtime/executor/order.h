@@ -17,6 +17,11 @@
 struct memory_place order_range(const struct program *program, const struct memory_plan *plan,
                                 const struct program_op *op);
 
+/* True if only ranks run `op` that hold the sum of its range: of a gradient that two stages of a
+ * pipeline have, where ranks hold parts of the sums. Without the sum order_range() is
+ * MEMORY_NOWHERE. */
+bool order_is_held(const struct program_op *op);
+
 /* True if one of the two has to wait for the other. */
 bool order_conflict(const struct program *program, const struct memory_plan *plan,
                     const struct program_op *a, const struct program_op *b);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "agent/runtime/join/device.h"
+#include "agent/runtime/join/lost_shard.h"
 #include "agent/runtime/join/peer_state.h"
 #include "agent/runtime/join/reshard.h"
 #include "agent/runtime/step/exchange.h"
@@ -147,6 +148,8 @@ int catch_up(struct trainer *trainer, const struct peer_state *all, int holder,
     size_t leaves = (size_t)(trainer->job.merge * trainer->job.micro_batches * trainer->job.row) *
                     sizeof(*trainer->progress.committed_leaves);
 
+    if (lost_shard_agree(trainer, &lost, err) < 0)
+        return err->code;
     if (lost >= 0)
         return refuse_lost(trainer, newest->committed, lost, err);
     if (!behind && mine->committed != newest->committed) { /* a newcomer, until it has all */

@@ -57,8 +57,7 @@ static int keep_memory(struct trainer *trainer, const struct plan *plan, struct 
     return 0;
 }
 
-/* A generation may give this rank a part of the optimizer states only: memory waits for it. */
-static bool may_divide(const struct trainer *trainer)
+bool placement_may_divide(const struct trainer *trainer)
 {
     const struct strategy *asked = &trainer->job.strategy.strategy;
 
@@ -77,8 +76,8 @@ int placement_begin(struct trainer *trainer, struct fleet_error *err)
     trainer->progress.voted = trainer->progress.viewed = 0;
     state_release(&trainer->state);
     placement_release(&trainer->placement);
-    rc = placement_build(&trainer->job.plan, may_divide(trainer) ? 2 : 1, PLACEMENT_NO_RANK,
-                         &trainer->placement, err);
+    rc = placement_build(&trainer->job.plan, placement_may_divide(trainer) ? 2 : 1,
+                         PLACEMENT_NO_RANK, &trainer->placement, err);
     return rc < 0 ? rc
                   : state_init(&trainer->state, &trainer->job.plan.program,
                                &trainer->placement.memory, trainer->device.memory_backend, err);

@@ -7,6 +7,8 @@
  * starts before it knows the number of ranks; each generation is planned with its own number.
  */
 
+#include <stdbool.h>
+
 #include "agent/runtime/state.h"
 #include "libfleet/plan/memory_plan.h"
 #include "libfleet/plan/ownership.h"
@@ -45,6 +47,10 @@ int placement_begin(struct trainer *trainer, struct fleet_error *err);
 
 /* How a map with `shards` shards divides the state of the trainer's program. */
 enum state_division placement_division(const struct trainer *trainer, int shards);
+
+/* A generation of the job may give this rank a part of the optimizer states only: memory waits for
+ * it. The same on all ranks. */
+bool placement_may_divide(const struct trainer *trainer);
 
 /* Set the state that the seeds alone give. */
 void placement_initialize(struct trainer *trainer);

@@ -272,6 +272,7 @@ int save_read_divided(struct trainer *trainer, const struct ownership *map, int 
                           count > 0 ? states[0] : NULL, count > 1 ? states[1] : NULL, NULL);
     state.map = map;
     state.replica = replica;
+    state.whole = stage_is_used(trainer) ? plan_whole(&trainer->job.plan) : NULL;
     for (int i = 0; i < state.space_count; i++)
         state.spaces[i].is_elsewhere = state.spaces[i].slot < 0 && !state.spaces[i].data;
     if (!trainer->save.restored[0])

@@ -19,12 +19,24 @@ static int own_var(const struct trainer *trainer, int whole)
     return plan->is_cut ? program_find_var(&plan->program, plan->whole.vars[whole].name) : whole;
 }
 
-/* Does cell `cell` have something of a tensor? Of one that several stages have, the first. */
-static bool has_part(const struct trainer *trainer, int whole, int cell)
+/* Is cell `cell` of the stage that answers for a tensor? Of several, that is the first. */
+static bool is_of_stage(const struct trainer *trainer, int whole, int cell)
 {
     const struct plan *plan = &trainer->job.plan;
 
-    return !plan->is_cut || plan->whole.vars[whole].stage == cell;
+    return !plan->is_cut || plan->whole.vars[whole].stage ==
+                                cells_coordinate(&plan->topology, cell, TOPOLOGY_PIPELINE);
+}
+
+/* Does cell `cell` give something of a tensor to all? One that is not divided comes from the first
+ * cell of its stage. */
+static bool gives_part(const struct trainer *trainer, int whole, const struct program_var *var,
+                       int cell)
+{
+    const struct topology *grid = &trainer->job.plan.topology;
+
+    return is_of_stage(trainer, whole, cell) &&
+           (var->slice.parts > 0 || cells_coordinate(grid, cell, TOPOLOGY_MODEL) == 0);
 }
 
 /* The elements of a part to their places in the whole tensor. */
@@ -62,7 +74,7 @@ static int gather(struct trainer *trainer, int whole, const struct program_var *
     fleet_assert(bytes != NULL);
     for (int cell = 0; cell < cells; cell++) {
         struct program_var part = part_of_cell(trainer, var, cell);
-        if (has_part(trainer, whole, cell))
+        if (gives_part(trainer, whole, var, cell))
             bytes[cell] = (size_t)program_var_elements(&part) * sizeof(*parts);
         sum += bytes[cell];
     }
@@ -203,6 +215,7 @@ static void begin(const struct trainer *trainer, struct whole *whole)
 {
     const struct plan *plan = &trainer->job.plan;
     int cell = trainer->generation.place.cell, cells = cells_count(&plan->topology);
+    int stages = plan->topology.degree[TOPOLOGY_PIPELINE];
     struct ownership_rule rule = {.replicas = cells, .shards = cells, .greedy = true};
 
     whole_release(whole);
@@ -211,7 +224,7 @@ static void begin(const struct trainer *trainer, struct whole *whole)
     for (int i = 0; i < WHOLE_SPACES; i++)
         rule.divided |= OWNERSHIP_BIT(spaces[i]);
     if (plan->is_cut)
-        ownership_build_stages(&whole->program, cells, rule.divided, &whole->map);
+        ownership_build_stages(&whole->program, stages, cells / stages, rule.divided, &whole->map);
     else
         ownership_build(&whole->program, &rule, &whole->map);
     for (int i = 0; i <= plan->program.state_count && trainer->generation.place.replica == 0; i++) {
@@ -227,6 +240,7 @@ static void begin(const struct trainer *trainer, struct whole *whole)
 /* One tensor of one space on its way to the rank that writes it. */
 struct collection {
     struct trainer *trainer;
+    int whole;                     /* of plan_whole() */
     const struct program_var *var; /* our part; the whole tensor if another stage has it */
     int writer;                    /* cell; its rank of the first replica */
     int replica;                   /* of the ranks that send: they own the space's line */
@@ -236,6 +250,13 @@ struct collection {
 static int rank_of(const struct collection *c, int cell, int replica)
 {
     return cells_rank(&c->trainer->job.plan.topology, (struct cell_place){cell, replica});
+}
+
+/* A tensor that is not divided comes from the writer's cell alone. */
+static bool collects_from(const struct collection *c, int cell)
+{
+    return is_of_stage(c->trainer, c->whole, cell) &&
+           (c->var->slice.parts > 0 || cell == c->writer);
 }
 
 /* On the writer: a message from each other rank that has a part, or the part itself. Each is as
@@ -250,7 +271,7 @@ static int expect_parts(const struct collection *c, float *parts, const float *m
         struct program_var part = part_of_cell(c->trainer, c->var, cell);
         int64_t elements = program_var_elements(&part);
         int from = rank_of(c, cell, c->replica);
-        if (c->var->slice.parts == 0 && cell != c->writer)
+        if (!collects_from(c, cell))
             continue;
         if (from == c->trainer->generation.rank)
             memcpy(parts + cell * whole, mine, (size_t)elements * sizeof(*mine));
@@ -268,7 +289,7 @@ static bool sends(const struct collection *c)
 {
     const struct cell_place *place = &c->trainer->generation.place;
 
-    return place->replica == c->replica && (c->var->slice.parts > 0 || place->cell == c->writer) &&
+    return place->replica == c->replica && collects_from(c, place->cell) &&
            rank_of(c, c->writer, 0) != c->trainer->generation.rank;
 }
 
@@ -297,13 +318,14 @@ static int collect(const struct collection *c, struct fleet_error *err)
         backend_unmap(trainer->state.backend, c->mine, bytes, BACKEND_READ, mine);
     for (int cell = 0; cell < cells && c->out && rc == 0; cell++) {
         struct program_var part = part_of_cell(c->trainer, c->var, cell);
-        if (c->var->slice.parts > 0 || cell == c->writer)
+        if (collects_from(c, cell))
             scatter(&part, parts + (size_t)cell * (whole / sizeof(float)), c->out);
     }
     return rc < 0 ? fleet_error_wrap(err, "collect %s", c->var->name) : 0;
 }
 
-/* `var` of the whole program. A stage writes its own tensors: nothing is sent. */
+/* `var` of the whole program. The ranks of a stage write its tensors. Ranks of other stages have
+ * nothing to do with it. */
 static int collect_tensor(struct trainer *trainer, struct whole *whole, int var, int space,
                           struct fleet_error *err)
 {
@@ -311,12 +333,12 @@ static int collect_tensor(struct trainer *trainer, struct whole *whole, int var,
     const struct program_var *of =
         own == PROGRAM_NONE ? &whole->program.vars[var] : &trainer->job.plan.program.vars[own];
     const struct ownership *map = &trainer->placement.map;
-    const struct ownership_line *line = ownership_find(map, spaces[space], of->flat_offset);
     const struct cell_place *place = &trainer->generation.place;
     int64_t whole_at = whole->program.vars[var].flat_offset;
-    struct collection c = {.trainer = trainer, .var = of};
+    struct collection c = {.trainer = trainer, .whole = var, .var = of};
 
-    c.replica = ownership_owner(map, line, 0);
+    if (own != PROGRAM_NONE)
+        c.replica = ownership_owner(map, ownership_find(map, spaces[space], of->flat_offset), 0);
     c.writer = ownership_find(&whole->map, spaces[space], whole_at)->shard;
     if (c.replica == place->replica && own != PROGRAM_NONE)
         c.mine = (float *)trainer->state.bases.segment[segments[space]] +

@@ -275,7 +275,7 @@ int exchange_divide(struct trainer *trainer, struct fleet_error *err)
     struct exchange_groups *groups = &trainer->net.groups;
     bool is_divided = exchange_divides(trainer);
     int slots = is_divided
-                    ? adders_slots(trainer->generation.range.leaves, trainer->generation.world)
+                    ? adders_slots(trainer->generation.range.leaves, trainer->generation.replicas)
                     : trainer->generation.range.slots;
 
     if (state_reserve_slots(&trainer->state, slots, err) < 0)
@@ -285,7 +285,7 @@ int exchange_divide(struct trainer *trainer, struct fleet_error *err)
         return 0;
     divided_sum_release(&groups->divided);
     divided_sum_init(&groups->divided, &trainer->job.plan.program, &trainer->placement.map,
-                     trainer->generation.rank, trainer->state.slots);
+                     trainer->generation.place.replica, trainer->state.slots);
     groups->communication.divided = &groups->divided;
     if (exchange_gathers(trainer)) {
         gather_release(&groups->gather);

@@ -134,6 +134,7 @@ static void use(void *context, const struct pipeline_step *step, struct executor
     struct trainer *trainer = context;
     const struct trainer_stage *stage = &trainer->stage;
 
+    divided_sum_set_round(&trainer->net.groups.divided, step->micro_batch);
     *out_bases = stage->bases[stage->copy_of[step->micro_batch]];
     *out_scalars =
         leaf_scalars(trainer, stage->update, schedule_leaf(stage->schedule, step->micro_batch));
@@ -179,13 +180,33 @@ static int run_forward(struct trainer *trainer, int64_t update, const struct lea
     return 0;
 }
 
+/* Other replicas have more micro-batches than this one, and communicate inside them. */
+static int take_part(struct trainer *trainer, int64_t update, const struct leaf_range *range,
+                     struct fleet_error *err)
+{
+    struct run_scalars scalars = train_leaf_scalars(trainer, update, 0);
+    int64_t own = leaf_range_own(range), absences = exchange_absences(trainer, range);
+    int rc = 0;
+
+    scalars.absent = true;
+    for (int64_t i = 0; i < 2 * absences && rc == 0; i++) {
+        struct executor_part part = {.backward = true, .weights = i % 2 == 1};
+        divided_sum_set_round(&trainer->net.groups.divided, own + i / 2);
+        rc = executor_run_part(trainer->device.executor, &part, &trainer->state.bases, &scalars,
+                               control_stop(trainer->control), err);
+    }
+    return rc;
+}
+
 int stage_run(struct trainer *trainer, int64_t update, const struct leaf_range *range,
               struct fleet_error *err)
 {
     trainer->stage.update = update;
     if (range != &trainer->generation.range)
         return run_forward(trainer, update, range, err);
-    return trainer->stage.schedule ? run_schedule(trainer, err) : 0;
+    if (trainer->stage.schedule && run_schedule(trainer, err) < 0)
+        return err->code;
+    return take_part(trainer, update, range, err);
 }
 
 /* ---- the bubble ------------------------------------------------------------------------------ */

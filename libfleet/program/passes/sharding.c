@@ -95,8 +95,11 @@ static void find_places(const struct program *program, struct moved_sum *sums, i
             break;
         for (int o = 0; o < op->output_count; o++)
             for (int s = 0; s < count; s++)
-                if (is_gradient_in(program, op->outputs[o], &sums[s].op.attributes))
+                if (is_gradient_in(program, op->outputs[o], &sums[s].op.attributes)) {
                     sums[s].place = i + 1;
+                    sums[s].op.chunk = op->chunk; /* it runs in the same part of a stage */
+                    sums[s].op.weights = op->weights;
+                }
     }
 }
 
@@ -183,6 +186,17 @@ static void join_norms(struct program *program)
     program->ops[find_op(program, OP_CHECK_FINITE)].attributes.owned = true;
 }
 
+/* The complete gradient of a parameter that two stages of a pipeline have: only ranks that hold it
+ * send or receive it. */
+static void pass_on_held(struct program *program)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        struct program_op *op = &program->ops[i];
+        if (op->section == PROGRAM_SECTION_CHECK && (op->kind == OP_SEND || op->kind == OP_RECEIVE))
+            op->attributes.owned = true;
+    }
+}
+
 static void divide_gradients(struct program *program)
 {
     struct program_op complete = {.kind = OP_TREE_SUM,
@@ -199,6 +213,7 @@ static void divide_gradients(struct program *program)
         at++;
     (void)program_insert_op(program, at, &complete);
     join_norms(program);
+    pass_on_held(program);
 }
 
 /* Memory, not arithmetic: the same updates run over it. */
