@@ -49,8 +49,8 @@ cJSON *origin_encode(const struct origin *origin);
 
 /*
  * Append the fields in which `theirs` differs from `ours`, separated by ", ", and not more than a
- * few: "spec.training.seed, the data of spec.training.data.path". Settings that only divide the work
- * over ranks may differ. Appends nothing if they agree, or if `theirs` is NULL.
+ * few: "spec.training.seed, the data of spec.training.data.path". Settings that only divide the
+ * work over ranks may differ. Appends nothing if they agree, or if `theirs` is NULL.
  */
 void origin_compare(const cJSON *theirs, const cJSON *ours, struct fleet_strbuf *out);
 

@@ -182,8 +182,8 @@ static void check_stages(const struct fleetjob *job, const struct plan *plan,
                      plan->topology.degree[TOPOLOGY_PIPELINE], plan->world);
 }
 
-/* The same of shards: twice as many workers may be twice as many shards, and other workers then have
- * a cell. */
+/* The same of shards: twice as many workers may be twice as many shards. Then other workers have a
+ * cell. */
 static void check_shards(const struct fleetjob *job, const struct plan *plan,
                          struct fleet_errors *errors)
 {

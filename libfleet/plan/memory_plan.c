@@ -150,7 +150,7 @@ static struct tenant *gathered(const struct tenants *t, int op, int input)
     return gather == PROGRAM_NONE ? NULL : &t->items[t->vars + gather];
 }
 
-/* Without a sum over ranks: an earlier stage of a pipeline sums it. It lies in the arena by itself. */
+/* It has no sum over ranks: an earlier stage of a pipeline sums it. It lies in the arena alone. */
 static bool is_passed_on(const struct program *program, int var)
 {
     const struct program_var *of = &program->vars[var];

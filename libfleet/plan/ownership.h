@@ -77,8 +77,8 @@ void ownership_build(const struct program *program, const struct ownership_rule 
                      struct ownership *out);
 
 /* The map of the ranks that write a model of several stages into a checkpoint. Each stage has
- * `ranks` of them: shard s·ranks + r is rank r of stage s. The ranks of a stage share its parameters
- * (program_var.stage) out as `greedy` does, in the spaces `divided`. The program has all
+ * `ranks` of them: shard s·ranks + r is rank r of stage s. Each parameter (program_var.stage) goes
+ * to the lightest rank of its stage so far, in the spaces `divided`. The program has all
  * parameters. */
 void ownership_build_stages(const struct program *program, int stages, int ranks,
                             unsigned int divided, struct ownership *out);

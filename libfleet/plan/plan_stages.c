@@ -117,8 +117,8 @@ static int build_others(const struct pass_context *context, const char *strategy
     return rc;
 }
 
-/* Where chunks of layers sum gradients inside micro-batches, all replicas must run the same passes in
- * the same order. */
+/* Where chunks of layers sum gradients inside micro-batches, all replicas must run the same passes
+ * in the same order. */
 static int check_rounds(const struct pass_context *context, const struct plan *plan,
                         struct fleet_errors *errors)
 {

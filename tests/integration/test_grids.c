@@ -6,9 +6,9 @@
  *
  *   - with the same number of ranks to a tensor, all grids give the same bits;
  *   - with different numbers, losses agree up to rounding. The bound is measured: micro-batches of
- *     one, two and four samples compute the same means in another order, so the losses of these jobs
- *     differ by what rounding does in this model, or by less than the distance of two fp32 numbers.
- *     The ranks that share a tensor change the order of other sums of the same kind and length.
+ *     one, two and four samples compute the same means in another order, so the losses of these
+ *     jobs differ by what rounding does in this model, or by less than the distance of two fp32
+ *     numbers. The ranks that share a tensor change the order of other sums of the same kind.
  *
  * Without GRIDS=all in the environment only two grids run (`make grids` runs all).
  */

@@ -105,7 +105,7 @@ static void test_origin__what_differs_is_named(void **state)
            "spec.strategy.gradient_merge");
 }
 
-/* No bit of the weights depends on it. The number of ranks that share tensors is not of this kind. */
+/* The weights have the same bits then. Another number of ranks that share tensors changes them. */
 static void test_origin__a_division_over_ranks_may_differ(void **state)
 {
     static const char grid[] =

@@ -11,9 +11,9 @@ struct fleet_error;
 struct trainer;
 
 /*
- * `*lost` is the shard that this rank's cell has lost, or -1 (reshard_lost()). It becomes the one
- * that the lowest cell with a loss has lost. All ranks of the generation call it. Nothing is sent if
- * the job has one cell, or cannot divide its state. Errors as comm_all_gather().
+ * `*lost` is the shard that this rank's cell has lost, or -1 (reshard_lost()). If it is -1, it
+ * becomes the one that the lowest cell with a loss has lost. All ranks of the generation call it.
+ * Nothing is sent if the job has one cell, or cannot divide its state. Errors as comm_all_gather().
  */
 int lost_shard_agree(struct trainer *trainer, int *lost, struct fleet_error *err);
 

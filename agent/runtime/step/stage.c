@@ -184,7 +184,7 @@ static int run_forward(struct trainer *trainer, int64_t update, const struct lea
 static int take_part(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                      struct fleet_error *err)
 {
-    struct run_scalars scalars = train_leaf_scalars(trainer, update, 0);
+    struct run_scalars scalars = leaf_scalars(trainer, update, 0);
     int64_t own = leaf_range_own(range), absences = exchange_absences(trainer, range);
     int rc = 0;
 

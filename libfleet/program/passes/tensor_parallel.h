@@ -8,8 +8,8 @@
  * gives, on each rank, a part of the gradient of its input, which all ranks have: this pass sums it
  * over the model ranks, once for all layers that read the same input.
  *
- * The pass runs right behind autodiff. What reads the input beside such layers is an error. Norms of
- * the gradient are joined (optimizer.c), and so are those of LAMB and LARS (trust_squares.h).
+ * The pass runs right behind autodiff. What reads the input beside such layers is an error. Norms
+ * of the gradient are joined (optimizer.c), and so are those of LAMB and LARS (trust_squares.h).
  */
 
 #include <stdbool.h>
