@@ -149,11 +149,10 @@ static bool is_same_without(struct idle *idle, const struct set_knob *knob)
 static void compare(struct idle *idle, const struct set_knob *knob)
 {
     struct select_result *selection = &idle->plan->selection;
-    bool is_degree =
-        idle->plan->is_cut && /* the hub of an elastic job needs it */
-        (knob->offset == STRATEGY_KNOB(hybrid_configs.pp_degree) ||
-         knob->offset == STRATEGY_KNOB(hybrid_configs.sharding_degree) ||
-         knob->offset == STRATEGY_KNOB(sharding_configs.pp_degree));
+    bool is_degree = idle->plan->is_cut && /* the hub of an elastic job needs it */
+                     (knob->offset == STRATEGY_KNOB(hybrid_configs.pp_degree) ||
+                      knob->offset == STRATEGY_KNOB(hybrid_configs.sharding_degree) ||
+                      knob->offset == STRATEGY_KNOB(sharding_configs.pp_degree));
 
     idle->built += idle->plan->program.op_count;
     if (idle->built > BUILT_MAX)
