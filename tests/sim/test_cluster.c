@@ -47,7 +47,7 @@
 
 #include "libfleet/base/clock.h"
 #include "libfleet/base/map.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 #include "tests/support/child_process.h"
 #include "tests/support/seeds.h"
 

@@ -14,7 +14,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/kube/meta.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 /* ---- the network ----------------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@
 #include "libfleet/base/json.h"
 #include "libfleet/kube/meta.h"
 #include "tests/fake/apiserver.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 static int64_t number_at(const cJSON *object, const char *path, int64_t otherwise)
 {

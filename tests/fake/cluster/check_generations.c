@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 /* ---- what hubs say --------------------------------------------------------------------------- */
 

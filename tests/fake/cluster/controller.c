@@ -16,7 +16,7 @@
 #include "libfleet/base/error.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_io.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define STREAM_PAUSE_MS 20.0
 

@@ -29,7 +29,7 @@
 #include <string.h>
 
 #include "tests/fake/apiserver_io.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define WRITE_MS   100.0  /* for a leader to begin to write what it has heard; then latencies */
 #define RETRY_MS   1000.0 /* until it sends a request again that failed */

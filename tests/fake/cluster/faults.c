@@ -7,7 +7,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 #include "tests/fake/apiserver.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 void cluster_world_choose(struct cluster *c)
 {

@@ -7,7 +7,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define WALL_START_MS INT64_C(1767225600000)
 

@@ -23,7 +23,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 #include "tests/fake/apiserver.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define GRACE_MS 10000.0
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "agent/progress_line.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define EVERY_STEPS 10 /* a checkpoint */
 

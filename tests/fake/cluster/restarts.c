@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "libfleet/base/json.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define TROUBLE_MS 15000.0 /* how long before a generation a fault may still be what ends it */
 

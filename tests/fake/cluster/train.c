@@ -17,7 +17,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/checkpoint/manifest.h"
-#include "tests/fake/cluster/cluster.h"
+#include "tests/fake/cluster/rules.h"
 
 #define EVERY_STEPS    10 /* a checkpoint */
 #define CONNECT_TRIES  300
