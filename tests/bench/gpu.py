@@ -19,8 +19,6 @@ so. --fake tries the script over the fake CUDA runtime, with small sizes.
 """
 import argparse
 import array
-import contextlib
-import glob
 import json
 import os
 import random
@@ -29,6 +27,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+from processes import below, end, limit, text_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -79,58 +79,12 @@ class Bench:
         print(f"[{time.monotonic() - self.started:5.1f} s] {text}", flush=True)
 
 
-def text_of(command):
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        return f"{failure}"
-
-
 def torch_of():
     try:
         import torch
         return torch if torch.cuda.is_available() else None
     except ImportError:
         return None
-
-
-@contextlib.contextmanager
-def limit(seconds, act):
-    """Calls act() if the block takes longer."""
-    signal.signal(signal.SIGALRM, lambda *_: act())
-    signal.setitimer(signal.ITIMER_REAL, max(1, seconds))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def below(pid, start_of_name=""):
-    """Processes below `pid` with such a name."""
-    found, parents = [], {}
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            with open(path) as file:
-                text = file.read()
-        except OSError:
-            continue
-        number, name = int(text.split(" ", 1)[0]), text[text.index("(") + 1:text.rindex(")")]
-        parents[number] = (int(text[text.rindex(")") + 2:].split()[1]), name)
-    for number, (above, name) in parents.items():
-        while above in parents and above != pid:
-            above = parents[above][0]
-        if above == pid and name.startswith(start_of_name):
-            found.append(number)
-    return sorted(found)
-
-
-def end(pid):
-    """End a job with all its processes."""
-    for number in [pid, *below(pid)]:
-        try:
-            os.kill(number, signal.SIGKILL)
-        except OSError:
-            pass
 
 
 # ---- ceilings ------------------------------------------------------------------------------------
