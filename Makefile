@@ -227,7 +227,8 @@ $(addprefix build/release/tests/integration/test_comm_,conformance loss nccl ren
 
 tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run
 
-check: check-format check-width check-prose check-tests check-logs check-docs check-includes
+check: check-format check-width check-size check-prose check-tests check-logs check-docs
+check: check-includes
 check: $(PROGRAMS) $(PRELOAD) $(CHECKS) ## unit and numerics tests, form of the sources: a minute
 	@tests/run.sh --variant $(VARIANT) $(CHECKS)
 
@@ -445,6 +446,8 @@ lint: $(LINTED:%.c=build/lint/%.ok)
 	@tools/lint.sh
 check-width: ## no line is wider than 100 columns
 	@tools/check-width.sh
+check-size: ## no file has more than 500 lines, no function more than 60
+	@tools/check-size.sh
 check-prose: ## wordings to look at (CONTRIBUTING.md)
 	@tools/check-prose.sh
 check-tests: ## the names of tests
@@ -481,6 +484,6 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     check-valgrind install golden threaded check-chart check-image closure \
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
-    combinations benches bench-comm bench-cluster format check-format check-width check-prose \
-        check-tests check-logs check-docs lint pictures stats folders check-includes check-headers \
-        clean help
+    combinations benches bench-comm bench-cluster format check-format check-width check-size \
+        check-prose check-tests check-logs check-docs lint pictures stats folders check-includes \
+        check-headers clean help

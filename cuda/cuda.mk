@@ -57,7 +57,7 @@ build/device/bench_gpu: $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
 
 cuda-sass: cuda ## registers, spills and widths of the kernels, into docs/cuda-sass.md
 	@tools/cuda-sass.sh check
-	@tools/cuda-sass.sh >docs/cuda-sass.md
+	@tools/cuda-sass.sh >docs/cuda-sass.md.new && mv docs/cuda-sass.md.new docs/cuda-sass.md
 
 # ---- the library over fakes ----------------------------------------------------------------------
 # libfleet_cuda.so for tests of the host's half: kernels on the emulator, tests/cuda_fake in place of

@@ -71,6 +71,7 @@ stage() {
     hygiene)
         part "format" make -s check-format
         part "width of lines" make -s check-width
+        part "length of files and functions" make -s check-size
         part "prose" make -s check-prose
         part "names of tests" make -s check-tests
         part "lines of the log" make -s check-logs
