@@ -57,7 +57,8 @@ components() { # and their process numbers, without the nodes, which have an age
     run finished client
     [[ $output == *hello* ]]
     kubectl delete pod server client --wait
-    [ -z "$(kubectl get pods -o name)" ]
+    left=$(kubectl get pods -o name)
+    [ -z "$left" ]
 }
 
 @test "a second cluster is refused with the way out" {

@@ -259,7 +259,7 @@ END
 }
 
 service_has_no_selector() {
-    [ -z "$(kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.spec.selector}')" ]
+    is_empty kubectl get service fleetjob-hub -n "$system" -o jsonpath='{.spec.selector}'
 }
 
 @test "jobs train on through uninstall and reinstall, and meet the new controller" {
@@ -297,5 +297,6 @@ service_has_no_selector() {
     kubectl delete service/fleetjob-hub secret/fleetjob-identity -n "$system"
     eventually "$LIMIT" nothing_left_in "$system" \
         all,endpointslices,leases,secrets,configmaps,roles,rolebindings
-    [ -z "$(kubectl get clusterroles,clusterrolebindings -o name | grep fleetjob)" ]
+    names=$(kubectl get clusterroles,clusterrolebindings -o name)
+    run ! grep fleetjob <<<"$names"
 }

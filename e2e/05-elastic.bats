@@ -42,7 +42,7 @@ works_with() { # works_with JOB COUNT: so many workers train, and no other pod o
 }
 
 no_pods_of() { # no_pods_of JOB
-    [ -z "$(pods_of "$1")" ]
+    is_empty pods_of "$1"
 }
 
 @test "suspended from the beginning: no pod until it is resumed" {

@@ -31,7 +31,7 @@ controllers_apart() {
     local pods=(kubectl get pods -n "$system" -l app.kubernetes.io/component=controller)
     kubectl wait --for=condition=Ready nodes --all --timeout=5s || return
     # or all workers go to one node
-    [ -z "$(kubectl get nodes -o jsonpath='{.items[*].spec.taints}')" ] || return
+    is_empty kubectl get nodes -o jsonpath='{.items[*].spec.taints}' || return
     kubectl rollout status deployment/fleetjob-controller -n "$system" --timeout=5s || return
     [ "$("${pods[@]}" -o jsonpath='{.items[*].spec.nodeName}' | tr ' ' '\n' | sort -u | wc -l)" != 2 ] || return 0
     "${pods[@]}" -o name | grep -v "/$(leader)\$" | head -n 1 | xargs -r kubectl delete -n "$system" --wait

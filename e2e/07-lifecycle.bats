@@ -69,7 +69,7 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
     for words in "${@:2}"; do
         [[ $message == *"$words"* ]] || { echo "expected: $words"; return 1; }
     done
-    [ -z "$(pods_of "$1")" ]
+    is_empty pods_of "$1"
 }
 
 @test "the controller refuses a misspelt knob with what was meant, and all errors at once" {
@@ -134,7 +134,7 @@ describes() { # describes JOB WORDS…: what kubectl tells has all of them
 }
 
 @test "kubectl get, describe and logs answer; no DNS is there or needed" {
-    [ -z "$(kubectl get services -n kube-system -o name)" ]
+    is_empty kubectl get services -n kube-system -o name
     job_file seen steps="$SHORT" | kubectl apply -f -
     ends_like_reference seen "$SHORT"
     run --separate-stderr kubectl get fj seen

@@ -23,7 +23,7 @@ has_saved() { # has_saved JOB
 }
 
 no_export_pods() {
-    [ -z "$(kubectl get pods -A -l fleetjob.dev/export-of -o name)" ]
+    is_empty kubectl get pods -A -l fleetjob.dev/export-of -o name
 }
 
 exports() { # exports JOB OUT [OPTION…]: what it says on standard error goes to $said

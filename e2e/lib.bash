@@ -186,9 +186,17 @@ pods_of() { # pods_of JOB: NAME UID a line
         -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.uid}{"\n"}{end}'
 }
 
+# is_empty COMMAND…: it succeeds and prints nothing. [ -z "$(COMMAND)" ] is also true if it fails.
+is_empty() {
+    local printed
+    printed=$("$@") || return
+    [ -z "$printed" ] || { echo "$printed"; return 1; }
+}
+
 have_ended() { # have_ended JOB: its pods, by their names
-    ! kubectl get pods -n "$namespace" --no-headers | grep "^$1-worker-" |
-        grep -E 'Running|Pending|Init|Terminating'
+    local pods
+    pods=$(kubectl get pods -n "$namespace" --no-headers) || return
+    ! grep "^$1-worker-" <<<"$pods" | grep -E 'Running|Pending|Init|Terminating'
 }
 
 trainer_of() { # trainer_of POD: its process number on this machine

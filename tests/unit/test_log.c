@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -98,6 +99,38 @@ static void test_log__the_form_is_text_or_json(void **state)
     assert_string_equal(err.text, "FLEET_LOG_FORMAT: \"JSON\" is neither text nor json");
 }
 
+/* What fleet_log_write() prints at this verbosity, below 500 bytes. */
+static void printed(int verbosity, char out[500])
+{
+    int pipes[2], before = dup(STDERR_FILENO);
+    ssize_t size;
+
+    assert_int_equal(pipe(pipes), 0);
+    assert_true(dup2(pipes[1], STDERR_FILENO) >= 0);
+    fleet_log_setup(FLEET_LOG_TEXT, verbosity);
+    fleet_log_write(FLEET_LOG_DEBUG, "Decided", none);
+    fleet_log_write(FLEET_LOG_INFO, "Began", none);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    (void)close(pipes[1]);
+    size = read(pipes[0], out, 499);
+    assert_true(size >= 0);
+    out[size] = '\0';
+    (void)close(pipes[0]);
+    (void)close(before);
+}
+
+static void test_log__decisions_are_shown_on_request(void **state)
+{
+    char text[500];
+
+    (void)state;
+    printed(1, text);
+    assert_null(strstr(text, "Decided"));
+    assert_non_null(strstr(text, " Began "));
+    printed(2, text);
+    assert_non_null(strstr(text, " Decided "));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -106,6 +139,7 @@ int main(void)
         TEST(test_log__each_line_has_the_context),
         TEST(test_log__a_pair_of_the_line_replaces_the_contexts),
         TEST(test_log__the_form_is_text_or_json),
+        TEST(test_log__decisions_are_shown_on_request),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }

@@ -230,6 +230,24 @@ static void test_shards__want_is_a_failure(void **state)
     fixture_release(&rig.f);
 }
 
+/* Later ones often follow from it. */
+static void test_shards__the_first_failure_is_reported(void **state)
+{
+    struct rig rig;
+    struct fleet_error err;
+
+    (void)state;
+    rig_init(&rig);
+    for (int shard = 1; shard < SHARDS; shard++)
+        assert_int_equal(shards_report(rig.f.path, rig.folder, shard, SHARDS,
+                                       shard == 1 ? -ENOSPC : -EIO,
+                                       shard == 1 ? "no room" : "bad disk", NULL, &err),
+                         0);
+    assert_int_equal(rig_await(&rig, &err), -ENOSPC);
+    assert_string_equal(err.text, "shard 2 of 3: no room");
+    fixture_release(&rig.f);
+}
+
 /* What the manifest could not say is not taken into it. */
 static void test_shards__a_file_is_named_once_with_its_digest(void **state)
 {
@@ -281,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_shards__nothing_else_is_believed),
         cmocka_unit_test(test_shards__a_code_that_is_none_is_no_success),
         cmocka_unit_test(test_shards__want_is_a_failure),
+        cmocka_unit_test(test_shards__the_first_failure_is_reported),
         cmocka_unit_test(test_shards__a_file_is_named_once_with_its_digest),
         cmocka_unit_test(test_shards__files_must_be_there_in_full),
     };
