@@ -11,6 +11,7 @@
 #include "libfleet/plan/gpu_scratch.h"
 #include "libfleet/program/ops/operand.h"
 #include "tests/cuda_emulator/emulator.h"
+#include "tests/numerics/kernel_bytes.h"
 
 #define SEEDS_MAX     16
 #define GRADIENTS_MAX 64
@@ -19,18 +20,6 @@ struct emulated {
     struct backend base;
     uint64_t seed;
 };
-
-/* The whole gradient space has no variable. */
-static size_t input_bytes(const struct kernel_call *call, int i)
-{
-    const struct program_var *var = operand_in(call->program, call->op, i);
-
-    if (i == 0 && (call->op->kind == OP_GRAD_NORM || call->op->kind == OP_CHECK_FINITE))
-        return (size_t)(call->op->attributes.owned ? call->held->count
-                                                   : call->program->flat_count) *
-               sizeof(float);
-    return var ? program_var_bytes(var) : 0;
-}
 
 static void *uploaded(const void *host, size_t bytes)
 {
@@ -46,7 +35,7 @@ static void upload(const struct kernel_call *call, struct kernel_call *device)
     *device = *call;
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         if (call->in[i])
-            device->in[i] = uploaded(call->in[i], input_bytes(call, i));
+            device->in[i] = uploaded(call->in[i], kernel_input_bytes(call, i));
     for (int o = 0; o < call->op->output_count; o++) {
         if (!call->out[o])
             continue;
@@ -148,7 +137,7 @@ static int emulated_kernel(struct backend *backend, const struct kernel_call *ca
     int rc = 0;
 
     if (call->op->kind == OP_RESHAPE || call->op->kind == OP_MEMCPY) {
-        memmove(call->out[0], call->in[0], input_bytes(call, 0));
+        memmove(call->out[0], call->in[0], kernel_input_bytes(call, 0));
         return 0;
     }
     emulator_seed(((struct emulated *)backend)->seed);

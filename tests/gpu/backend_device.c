@@ -10,6 +10,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/ops/operand.h"
+#include "tests/numerics/kernel_bytes.h"
 
 #define SEEDS_MAX   4
 #define FRAME_BYTES 256 /* before and after an operand; the front one also moves it */
@@ -26,18 +27,6 @@ struct placed {
     char *memory;
     size_t bytes;
 };
-
-/* The whole gradient space has no variable. */
-static size_t input_bytes(const struct kernel_call *call, int i)
-{
-    const struct program_var *var = operand_in(call->program, call->op, i);
-
-    if (i == 0 && (call->op->kind == OP_GRAD_NORM || call->op->kind == OP_CHECK_FINITE))
-        return (size_t)(call->op->attributes.owned ? call->held->count
-                                                   : call->program->flat_count) *
-               sizeof(float);
-    return var ? program_var_bytes(var) : 0;
-}
 
 static void *place(const struct device_rig *rig, const void *host, size_t bytes, struct placed *out)
 {
@@ -88,7 +77,7 @@ static void bring(const struct device_rig *rig, const struct kernel_call *call,
     *device = *call;
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         if (call->in[i])
-            device->in[i] = place(rig, call->in[i], input_bytes(call, i), &operands->in[i]);
+            device->in[i] = place(rig, call->in[i], kernel_input_bytes(call, i), &operands->in[i]);
     for (int o = 0; o < call->op->output_count; o++) {
         if (!call->out[o])
             continue;

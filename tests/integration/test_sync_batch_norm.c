@@ -22,6 +22,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/job_killer.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S   600.0
@@ -145,20 +146,6 @@ static void test_sync_batch_norm__many_small_parts_are_one_large_one(void **stat
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
-static void kill_one(void *context, struct job_run *run, const cJSON *event)
-{
-    int *at = context;
-    pid_t pids[16];
-    int count;
-
-    (void)event;
-    if (run->step_count != *at || *at == 0)
-        return;
-    count = job_run_trainers(run->pid, pids, 16);
-    if (count > 0 && kill(pids[*at % count], SIGKILL) == 0)
-        *at = 0;
-}
-
 static void test_sync_batch_norm__kills_leave_no_trace_where_parts_are_uneven(void **state)
 {
     static const struct job jobs[] = {
@@ -170,11 +157,11 @@ static void test_sync_batch_norm__kills_leave_no_trace_where_parts_are_uneven(vo
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
+        struct job_strike strike = {.at = 2};
         struct result wanted, found;
-        int at = 2;
 
         run_job(&jobs[i], NULL, NULL, &wanted);
-        run_job(&jobs[i], kill_one, &at, &found);
+        run_job(&jobs[i], job_strike_watch, &strike, &found);
         for (int s = 0; s < STEPS; s++)
             if (found.run.steps[s].loss != wanted.run.steps[s].loss)
                 fail_msg("%s workers, step %d: loss %.9g, expected %.9g", jobs[i].workers, s + 1,

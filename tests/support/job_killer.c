@@ -53,3 +53,16 @@ void job_killer_watch(void *context, struct job_run *run, const cJSON *event)
     if (killer->spread > 0)
         killer->next_at += choose(killer, killer->spread + 1);
 }
+
+void job_strike_watch(void *context, struct job_run *run, const cJSON *event)
+{
+    struct job_strike *strike = context;
+    pid_t pids[PROCESSES_MAX];
+    int count;
+
+    (void)event;
+    if (strike->sent || run->step_count != strike->at)
+        return;
+    count = job_run_trainers(run->pid, pids, PROCESSES_MAX);
+    strike->sent = count > 0 && kill(pids[strike->at % count], SIGKILL) == 0;
+}

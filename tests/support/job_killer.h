@@ -42,4 +42,13 @@ bool job_killer_is_over(const struct job_killer *killer, const struct job_run *r
 /* A job_run_watch; `context` is the killer. */
 void job_killer_watch(void *context, struct job_run *run, const cJSON *event);
 
+/* One kill of one trainer, whether the job recovers or not. A job may be over before. */
+struct job_strike {
+    int at; /* when this step has been read */
+    bool sent;
+};
+
+/* A job_run_watch; `context` is the strike. */
+void job_strike_watch(void *context, struct job_run *run, const cJSON *event);
+
 #endif

@@ -33,7 +33,7 @@ struct peer {
     enum fleet_isa level;
     int place; /* of the last assign, -1 = not in it */
     int first_rank;
-    int assigns, aborts, leaves, dones, refused, closed, values;
+    int assigns, aborts, leaves, dones, refused, closed, values, checkpoints;
     char abort_cause[MESSAGE_CAUSE_MAX + 1]; /* of the last one */
     const char *left_for;    /* cause for which a hub ended its generation, as reported; or NULL */
     int64_t checkpoint_step; /* that the hub has acknowledged */
@@ -101,6 +101,7 @@ static inline void take_sent(struct peer *peer, const struct message_text *text)
         (void)snprintf(peer->abort_cause, sizeof(peer->abort_cause), "%s", message.abort.cause);
     peer->leaves += message.type == MESSAGE_LEAVE;
     peer->values += message.type == MESSAGE_VALUE;
+    peer->checkpoints += message.type == MESSAGE_CHECKPOINT;
     message_release(&message);
 }
 

@@ -154,4 +154,17 @@ static inline int count_kind(const struct program *p, enum op_kind kind)
     return count;
 }
 
+/* Of a text that is right. */
+static inline void decode(const char *text, struct training_config *out)
+{
+    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
+    FLEET_AUTO_STRBUF struct fleet_strbuf said = {0};
+    struct fleet_errors errors = {0};
+
+    if (training_config_decode(json, "spec.training", out, &errors) < 0) {
+        fleet_errors_print(&errors, &said);
+        fail_msg("%s: %s", text, fleet_strbuf_text(&said));
+    }
+}
+
 #endif

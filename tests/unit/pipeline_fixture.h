@@ -84,18 +84,6 @@ static const struct job_case {
      .amp = true},
 };
 
-static inline void decode(const char *text, struct training_config *out)
-{
-    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
-    FLEET_AUTO_STRBUF struct fleet_strbuf said = {0};
-    struct fleet_errors errors = {0};
-
-    if (training_config_decode(json, "spec.training", out, &errors) < 0) {
-        fleet_errors_print(&errors, &said);
-        fail_msg("%s: %s", text, fleet_strbuf_text(&said));
-    }
-}
-
 static inline int build_stage(const struct training_config *training, const struct job_case *job,
                               struct program_cell cell, struct program *out,
                               struct fleet_error *err)

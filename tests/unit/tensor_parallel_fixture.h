@@ -50,16 +50,4 @@ static inline int build_cell(const struct training_config *training, struct knob
     return rc;
 }
 
-static inline void decode(const char *text, struct training_config *out)
-{
-    FLEET_AUTO_JSON cJSON *json = cJSON_Parse(text);
-    FLEET_AUTO_STRBUF struct fleet_strbuf said = {0};
-    struct fleet_errors errors = {0};
-
-    if (training_config_decode(json, "spec.training", out, &errors) < 0) {
-        fleet_errors_print(&errors, &said);
-        fail_msg("%s: %s", text, fleet_strbuf_text(&said));
-    }
-}
-
 #endif

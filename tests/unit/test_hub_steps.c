@@ -253,6 +253,32 @@ static void test_hub_steps__says_when_a_step_takes_far_too_long(void **state)
     stop();
 }
 
+static void ask_for_checkpoint(void)
+{
+    struct hub_output out = {0};
+
+    hub_checkpoint(w.hub, w.now_ms, &out);
+    carry_out(&out);
+}
+
+static void test_hub_steps__ranks_are_asked_for_a_checkpoint_while_they_run(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    ready(0);
+    ask_for_checkpoint(); /* nothing runs yet */
+    assert_int_equal(w.peers[0].checkpoints, 0);
+    ready(1);
+    run(0);
+    progress(0, 1, 1);
+    ready(2);
+    assert_int_equal(w.peers[2].place, -1); /* a spare */
+    ask_for_checkpoint();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(w.peers[i].checkpoints, i < 2);
+    stop();
+}
+
 static void test_hub_steps__can_be_ended_from_outside(void **state)
 {
     struct hub_output out = {0};
@@ -379,6 +405,7 @@ int main(void)
         TEST(finishes_without_a_report_of_the_last_steps),
         TEST(says_when_weights_differ),
         TEST(says_when_a_step_takes_far_too_long),
+        TEST(ranks_are_asked_for_a_checkpoint_while_they_run),
         TEST(can_be_ended_from_outside),
         TEST(the_store_is_the_generations),
         TEST(says_that_a_stopped_trainer_holds_the_state),
