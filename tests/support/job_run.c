@@ -75,6 +75,16 @@ static void take_end(struct job_run *run, const cJSON *event)
 
 bool job_run_may_lose_state;
 
+/* All ranks write a checkpoint. If one of them is killed meanwhile, it is made again. */
+static bool is_save_lost_with_its_rank(const char *name, const cJSON *event)
+{
+    const char *message = "";
+
+    (void)fleet_json_opt_string(event, "message", &message, NULL);
+    return strcmp(name, "checkpointFailed") == 0 &&
+           strstr(message, "the generation that wrote it has ended");
+}
+
 static void take_event(struct job_run *run, const cJSON *event)
 {
     const char *name = "";
@@ -98,6 +108,7 @@ static void take_event(struct job_run *run, const cJSON *event)
     } else if (strcmp(name, "end") == 0) {
         take_end(run, event);
     } else if (strcmp(name, "waiting") != 0 && /* which a busy machine may make it say */
+               !is_save_lost_with_its_rank(name, event) &&
                !(job_run_may_lose_state && strcmp(name, "stateLost") == 0)) {
         (void)snprintf(run->problem, sizeof(run->problem), "unknown event %.100s", name);
     }
