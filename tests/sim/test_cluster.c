@@ -292,7 +292,7 @@ static const unsigned long broken_once[] = {
     3103000595, 3103003933, 3103008363, 3103010069, 3103011737, 3103012802, 3103013633,
     /* a restart was known to a worker only that no leader reached until its pod was gone */
     3104003758, 3103001607, /* a leader learnt of a restart whose cause nobody alive knows */
-    3108004570, /* a checkpoint whose steps only the lost leader had heard */
+    3108004570,             /* a checkpoint whose steps only the lost leader had heard */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };
 

@@ -96,8 +96,8 @@ static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(voi
     stop();
 }
 
-/* Its steps were told to the hub before, which is gone with them. Without an answer the member that
- * leaves would not say goodbye (seed 3108004570). While it runs, the steps come. */
+/* Its steps were reported to the hub before, which is gone with them. Without an answer the member
+ * that leaves would not say goodbye (seed 3108004570). While it runs, the steps come. */
 static void test_hub_members__a_new_hub_takes_a_checkpoint_whose_steps_nobody_tells(void **state)
 {
     struct hub_start s = {.epoch = 2,
