@@ -328,9 +328,11 @@ int hub_session_websocket(struct lws *wsi, enum lws_callback_reasons reason, voi
     struct hub_server *server = lws_context_user(lws_get_context(wsi));
     struct session *session = user;
 
-    switch (reason) {
-    case LWS_CALLBACK_ESTABLISHED:
+    if (reason == LWS_CALLBACK_ESTABLISHED)
         return open_session(server, session, wsi);
+    if (!session || !session->server)
+        return 0; /* the peer went while it was answered: lws closes what it has not established */
+    switch (reason) {
     case LWS_CALLBACK_RECEIVE:
         receive(session, in, size);
         return 0;

@@ -4,8 +4,52 @@
  * The hub's server and its peers' identity (tests/support/hub_server_world.h): certificates, the
  * name in them, tokens, paths and protocols.
  */
+#include <dlfcn.h>
+#include <errno.h>
+
 #include "tests/support/hub_server_stranger.h"
 #include "tests/support/hub_server_world.h"
+
+/* The next answer to an upgrade cannot be written: libwebsockets calls this SSL_write(). */
+static atomic_bool next_answer_fails;
+
+int SSL_write(SSL *ssl, const void *data, int size)
+{
+    static int (*of_openssl)(SSL *, const void *, int);
+
+    if (!of_openssl) /* NOLINTNEXTLINE: POSIX wants this cast */
+        *(void **)&of_openssl = dlsym(RTLD_NEXT, "SSL_write");
+    if (size > 12 && memcmp(data, "HTTP/1.1 101", 12) == 0 &&
+        atomic_exchange(&next_answer_fails, false)) {
+        errno = EPIPE;
+        return -1;
+    }
+    return of_openssl(ssl, data, size);
+}
+
+/* libwebsockets reports the end of such a connection, but never reported its begin. */
+static void test_hub_server__survives_a_peer_that_goes_while_it_is_answered(void **state)
+{
+    struct world *world = world_new(1, NULL);
+    struct hub_server_stats stats;
+
+    (void)state;
+    add_agent(world, NULL, NULL, NULL);
+    run_until(world, has_joined(world, 1));
+    for (int i = 0; i < 3; i++) {
+        struct stranger stranger = {.speaks_tls = true};
+        atomic_store(&next_answer_fails, true);
+        meet(world, &stranger);
+        part(world, &stranger);
+        assert_string_equal(stranger.status, "");
+        assert_false(atomic_load(&next_answer_fails));
+    }
+    assert_true(world->agents[0].is_connected);
+    assert_int_equal(world->agents[0].aborts, 0);
+    hub_server_stats(world->server, &stats);
+    assert_int_equal(stats.connections, 1);
+    world_free(world);
+}
 
 /* Another CA, another key, another port; and a running generation that does not notice. */
 static void test_hub_server__members_find_the_hub_of_another_installation(void **state)
@@ -166,6 +210,7 @@ static void test_hub_server__says_why_it_cannot_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hub_server__survives_a_peer_that_goes_while_it_is_answered),
         cmocka_unit_test(test_hub_server__members_find_the_hub_of_another_installation),
         cmocka_unit_test(test_hub_server__refuses_strangers_and_leaves_others_alone),
         cmocka_unit_test(test_hub_server__a_renewed_certificate_is_for_new_connections),

@@ -100,7 +100,7 @@ static void update_cost(const struct program *program, const struct program_op *
                                                   .input_max = 2 + (state_count) + (optional), \
                                                   .output_min = 1 + (state_count),             \
                                                   .output_max = 1 + (state_count),             \
-                                                  .infer = infer_function,                     \
+                                                  .infer = (infer_function),                   \
                                                   .is_optimizer = true,                        \
                                                   .states = (state_count),                     \
                                                   .flops_per_element = (flops),                \
