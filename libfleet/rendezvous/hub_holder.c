@@ -224,8 +224,9 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     int index = -1;
 
     if (any && any->status.step > step) { /* alive: leaving, or its trainer is silent */
-        until_ms = fmax(fmax(any->down_ms, any->ready_ms), hub->gather_ms) +
-                   patience_ms(hub); /* it may be just back */
+        until_ms =
+            fmax(fmax(any->down_ms, any->ready_ms), fmax(any->connected_ms, hub->gather_ms)) +
+            patience_ms(hub); /* it may be just back */
         is_quiet = any->is_dropped || !any->is_connected;
         index = any->index;
         step = any->status.step;
@@ -259,13 +260,15 @@ bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out)
 }
 
 /* If its trainer is down, another one of its pod may hold the state: then the job waits for it, as
- * for any holder. */
+ * for any holder. It also waits for a member that comes back while its trainers still run. */
 static bool is_newcomer(const struct hub *hub, const struct hub_peer *peer)
 {
     if (hub_form_is_candidate(hub, peer))
         return peer->ready_ms > hub->proposed_ms;
-    return hub_form_is_present(peer) && peer->status.state == MESSAGE_STATE_STARTING &&
-           peer->down_ms > hub->proposed_ms;
+    if (!hub_form_is_present(peer))
+        return false;
+    return peer->connected_ms > hub->proposed_ms ||
+           (peer->status.state == MESSAGE_STATE_STARTING && peer->down_ms > hub->proposed_ms);
 }
 
 bool hub_holder_has_come(const struct hub *hub)

@@ -47,7 +47,7 @@ void hub_peer_bind(struct hub *hub, struct hub_peer *peer, uint64_t connection)
     fleet_map_set(&hub->by_connection, connection_key(connection, key), peer);
     peer->connection = connection;
     peer->is_connected = true;
-    peer->heard_ms = hub->now_ms;
+    peer->heard_ms = peer->connected_ms = hub->now_ms;
     hub_wake_at(hub, hub->now_ms + hub_silence_max(hub));
     hub->is_dirty = true;
 }

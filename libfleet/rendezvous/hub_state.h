@@ -48,6 +48,7 @@ struct hub_peer {
     uint64_t connection;    /* while connected */
     int64_t sequence;       /* of the last message accepted on it */
     double heard_ms;        /* when */
+    double connected_ms;    /* when it opened its connection */
     double disconnected_ms; /* while not connected: since when */
 
     struct message_status status;         /* as it said last */
