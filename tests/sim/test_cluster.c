@@ -293,6 +293,7 @@ static const unsigned long broken_once[] = {
     /* a restart was known to a worker only that no leader reached until its pod was gone */
     3104003758, 3103001607, /* a leader learnt of a restart whose cause nobody alive knows */
     3108004570,             /* a checkpoint whose steps only the lost leader had heard */
+    2107003514,             /* the holder came back while a record was written */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };
 
