@@ -78,7 +78,9 @@ static struct pass_context context_of(const struct plan_request *request, const 
     struct pass_context context = {.training = request->training,
                                    .strategy = &plan->selection.final,
                                    .options = request->options,
-                                   .world = plan->world};
+                                   .world = plan->world,
+                                   .without_sharding =
+                                       (plan->formula_units & UNIT_BIT(UNIT_SHARDING)) != 0};
 
     if (is_divisible(request, plan))
         context.cell = plan_stages_cell(request, plan);

@@ -289,12 +289,9 @@ static void test_observe__a_knob_without_a_pass_is_refused_before_pods(void **st
     struct world w = {0};
 
     (void)state;
-    look(&w,
-         JOB("\"worker\":{\"replicas\":2},\"strategy\":{\"sharding\":true,\"sharding_configs\":"
-             "{\"stage\":3}},"),
-         NULL);
+    look(&w, JOB("\"worker\":{\"replicas\":2},\"strategy\":{\"asp\":true},"), NULL);
     assert_int_equal(w.observation.errors.count, 1);
-    assert_string_equal(w.observation.errors.items[0].path, "spec.strategy.sharding_configs.stage");
+    assert_string_equal(w.observation.errors.items[0].path, "spec.strategy.asp");
     release(&w);
 }
 

@@ -24,6 +24,7 @@ struct pass_context {
     const struct strategy *strategy;        /* the effective one, after selection */
     const struct strategy_options *options; /* NULL: the defaults */
     int world;
+    bool without_sharding;      /* the runtime has no pass for it here: the plan uses formulas */
     struct program_cell cell;   /* the rank's tensors and layers; zeroed: all of them */
     struct select_notes *idle;  /* see pass_idle(); NULL: not collected */
     struct select_notes *notes; /* what was chosen where the strategy left it open; NULL likewise */

@@ -17,7 +17,7 @@
 
 bool sharding_wanted(const struct pass_context *context)
 {
-    return context->strategy->sharding;
+    return context->strategy->sharding && !context->without_sharding;
 }
 
 static void add_segment(struct program *program, int64_t first, int64_t end)
