@@ -12,7 +12,7 @@ eventually() { # eventually COMMAND…: until it succeeds
     until "$@"; do
         [ $SECONDS -lt $end ] || { echo "not within $LIMIT s: $*"; return 1; }
         sleep 0.2
-    done >"$BATS_TEST_TMPDIR/eventually" 2>&1
+    done >"${BATS_TEST_TMPDIR:-$BATS_FILE_TMPDIR}/eventually" 2>&1
 }
 
 # Nodes kwok-1 and kwok-2 have four GPUs each, and the taint that many clusters set on such nodes.
@@ -49,7 +49,7 @@ setup_file() {
     eval "$("$cluster" env)"
     add_gpus
     kubectl apply --server-side --filename="$repository/crds"
-    kubectl wait --for=condition=Established crd --all --timeout="${LIMIT}s"
+    eventually kubectl wait --for=condition=Established crd --all --timeout=1s
     identify "$BATS_FILE_TMPDIR/controller.conf"
     "$repository/build/bin/fleetjob-controller" --kubeconfig "$BATS_FILE_TMPDIR/controller.conf" \
         --namespace fleetjob-system --no-election --runtime-image fleet.local/runtime:1 \
