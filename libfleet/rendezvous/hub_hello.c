@@ -165,7 +165,8 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
     }
 }
 
-/* The job is over, but a known member may still have something to report. */
+/* The job is over, but the member may still have something to report: its last checkpoint, which it
+ * has said to no hub if this one is new and the job was suspended before the member had found it. */
 static void receive_late(struct hub *hub, uint64_t connection, const struct message *message,
                          struct hub_output *out)
 {
@@ -174,6 +175,12 @@ static void receive_late(struct hub *hub, uint64_t connection, const struct mess
                            .done = {.succeeded = hub->has_ended_well, .reason = hub->end_reason}};
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, message->hello.pod_uid);
 
+    if (!peer && hub->peer_count < MESSAGE_MEMBERS_MAX) {
+        peer = hub_peer_add(hub, message->hello.pod_uid);
+        describe_peer(peer, &message->hello);
+        peer->status = message->hello.status;
+        adopt(hub, peer, &message->hello);
+    }
     if (peer) {
         hub_peer_unbind(hub, peer);
         hub_peer_bind(hub, peer, connection);

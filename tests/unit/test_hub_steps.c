@@ -108,6 +108,33 @@ static void test_hub_steps__hears_the_last_checkpoint_of_a_job_that_is_over(void
     stop();
 }
 
+/* The hub is new, and the job was suspended before one of its members had found it. */
+static void test_hub_steps__hears_the_last_checkpoint_of_a_member_that_comes_late(void **state)
+{
+    struct hub_start s = {.epoch = 2,
+                          .recorded = {1, 5},
+                          .progress_step = 40,
+                          .lineage = {.entries = {{{1, 5}, 1}}, .count = 1},
+                          .has_trained = true};
+    struct hub_output out = {0};
+
+    (void)state;
+    start(2, 2, &s);
+    remember(0, 2);
+    remember(1, 2);
+    hello(1);
+    hub_end(w.hub, false, "Suspended", w.now_ms, &out);
+    carry_out(&out);
+    hello(0);
+    assert_int_equal(w.peers[0].dones, 1);
+    progress(0, 41, 42);
+    checkpoint(0, 5, 42);
+    assert_int_equal(last_event(HUB_EVENT_CHECKPOINT)->step.step, 42);
+    assert_int_equal(w.peers[0].checkpoint_step, 42);
+    leave(0);
+    stop();
+}
+
 /* A generation that has made no step may have saved the one it began with. */
 static void test_hub_steps__takes_the_checkpoint_of_a_generation_without_steps(void **state)
 {
@@ -398,6 +425,7 @@ int main(void)
         TEST(tells_each_step_once_and_waits_for_missing_ones),
         TEST(tells_a_checkpoint_after_its_steps),
         TEST(hears_the_last_checkpoint_of_a_job_that_is_over),
+        TEST(hears_the_last_checkpoint_of_a_member_that_comes_late),
         TEST(takes_the_checkpoint_of_a_generation_without_steps),
         TEST(tells_a_restart_that_finishes_at_once),
         TEST(finishes_when_all_have_and_restarts_no_more),
