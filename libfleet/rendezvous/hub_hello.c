@@ -165,8 +165,8 @@ static void adopt(struct hub *hub, struct hub_peer *peer, const struct message_h
     }
 }
 
-/* The job is over, but the member may still have something to report: its last checkpoint, which it
- * has said to no hub if this one is new and the job was suspended before the member had found it. */
+/* The job is over, but the member may still have something to report: its last checkpoint. No hub
+ * has it if this one is new and the job was suspended before the member had found it. */
 static void receive_late(struct hub *hub, uint64_t connection, const struct message *message,
                          struct hub_output *out)
 {
