@@ -166,21 +166,27 @@ static void test_hub_departures__hide_no_failure(void **state)
     stop();
 }
 
-/* Its trainer failed, then its pod was deleted, and its replacement came before it. */
-static void test_hub_departures__hide_no_failure_of_a_replaced_worker(void **state)
+/* A hub of `workers` takes over; the only member departs, and its replacement comes before it. */
+static void replaced_pod_comes(int workers, enum fleet_cause cause, const char *left_for)
 {
-    (void)state;
-    take_over(1, 1, 1);
-    departs(0, FLEET_CAUSE_MEMBER_LEFT);
+    take_over(1, workers, 1);
+    departs(0, cause);
     begin_anew(0);
     ready(0);
     disconnect(0);
     w.peers[0].attempt = 0; /* the old pod */
     remember(0, 1);
     w.peers[0].status.state = MESSAGE_STATE_WAITING;
-    w.peers[0].left_for = "TrainerFailed";
+    w.peers[0].left_for = left_for;
     hello(0);
     assert_int_equal(w.peers[0].refused, 1);
+}
+
+/* Its trainer failed, then its pod was deleted, and its replacement came before it. */
+static void test_hub_departures__hide_no_failure_of_a_replaced_worker(void **state)
+{
+    (void)state;
+    replaced_pod_comes(1, FLEET_CAUSE_MEMBER_LEFT, "TrainerFailed");
     assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
     assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "TrainerFailed");
     stop();
@@ -190,17 +196,7 @@ static void test_hub_departures__hide_no_failure_of_a_replaced_worker(void **sta
 static void test_hub_departures__make_no_failure_of_a_resize(void **state)
 {
     (void)state;
-    take_over(1, 2, 1);
-    departs(0, FLEET_CAUSE_EVICTED);
-    begin_anew(0);
-    ready(0);
-    disconnect(0);
-    w.peers[0].attempt = 0; /* the old pod */
-    remember(0, 1);
-    w.peers[0].status.state = MESSAGE_STATE_WAITING;
-    w.peers[0].left_for = "Resize";
-    hello(0);
-    assert_int_equal(w.peers[0].refused, 1);
+    replaced_pod_comes(2, FLEET_CAUSE_EVICTED, "Resize");
     w.peers[1].connection = 0; /* a newcomer */
     begin_anew(1);
     ready(1);
