@@ -155,7 +155,7 @@ bool hub_form_is_present(const struct hub_peer *peer)
  */
 bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 {
-    return hub_form_is_present(peer) && !peer->is_replaced &&
+    return hub_form_is_present(peer) && !peer->is_replaced && !peer->is_behind &&
            peer->status.state == MESSAGE_STATE_WAITING &&
            (peer->place < 0 || fleet_generation_compare(peer->status.generation, hub->newest) >= 0);
 }
@@ -371,9 +371,23 @@ static void watch_record(struct hub *hub, struct hub_output *out)
     }
 }
 
+/* A generation was assigned before its record was written. Once a later record was asked for, which
+ * includes it, an earlier one must not be written any more: it could come after the later one. The
+ * next proposal asks again. */
+static void ask_for_unrecorded(struct hub *hub, struct hub_output *out)
+{
+    if (fleet_generation_is_none(hub->unrecorded) || hub->phase == HUB_RECORDING ||
+        fleet_generation_compare(hub->asked, hub->unrecorded) > 0 ||
+        !has_come(hub, hub->unrecorded_ms))
+        return;
+    hub->unrecorded_ms = INFINITY;
+    hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
+}
+
 void hub_form_try(struct hub *hub, struct hub_output *out)
 {
     hub->is_dirty = false;
+    hub_claim_again(hub, out);
     if (hub->phase == HUB_RUNNING)
         try_resize(hub, out);
     if (hub->phase == HUB_RECORDING)
@@ -383,9 +397,5 @@ void hub_form_try(struct hub *hub, struct hub_output *out)
     if (hub->phase != HUB_GATHERING)
         hub->wait = (struct hub_wait){0};
     hub_wait_report(hub, out);
-    if (!fleet_generation_is_none(hub->unrecorded) && hub->phase != HUB_RECORDING &&
-        has_come(hub, hub->unrecorded_ms)) {
-        hub->unrecorded_ms = INFINITY;
-        hub_output_record(out, hub, hub->unrecorded, hub->unrecorded_first_step);
-    }
+    ask_for_unrecorded(hub, out);
 }

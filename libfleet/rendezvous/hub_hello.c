@@ -9,7 +9,7 @@
 #include "libfleet/base/cause.h"
 #include "libfleet/rendezvous/hub_internal.h"
 
-static void refuse(uint64_t connection, const char *reason, struct hub_output *out)
+void hub_hello_refuse(uint64_t connection, const char *reason, struct hub_output *out)
 {
     struct message message = {.type = MESSAGE_REFUSED, .refused = {.reason = reason}};
 
@@ -29,47 +29,6 @@ struct message hub_hello_greeting(const struct hub *hub)
                       .checkpoint_step = hub->checkpoint_step,
                       .held_step = held > hub->checkpoint_step ? held : hub->checkpoint_step,
                       .interval_ms = hub_heartbeat_interval(hub)}};
-}
-
-/* It ends its step, saves its state and says goodbye: its replacement waits beside it. */
-static bool is_leaving(const struct hub_peer *peer)
-{
-    return peer->is_connected &&
-           (peer->is_departing || peer->is_dropped || peer->status.is_leaving);
-}
-
-/*
- * An index has one pod, and for a while the one that it replaces: a later attempt takes the place
- * of an earlier one, unless that is leaving. False: the newcomer was refused.
- */
-static bool claim_index(struct hub *hub, const struct message_hello *hello, uint64_t connection,
-                        struct hub_output *out)
-{
-    for (size_t i = 0; i < hub->peer_count; i++) {
-        struct hub_peer *other = hub->peers[i];
-        char reason[MESSAGE_REASON_MAX + 1];
-        if (other->index != hello->index || strcmp(other->pod_uid, hello->pod_uid) == 0)
-            continue;
-        if (other->attempt > hello->attempt ||
-            (other->attempt == hello->attempt && other->is_connected)) {
-            hub_output_text(reason, "index %d is held by attempt %d of pod %s", hello->index,
-                            other->attempt, other->pod_uid);
-            refuse(connection, reason, out);
-            hub_status_hear_refused(hub, hello, out);
-            return false;
-        }
-        if (other->attempt < hello->attempt && is_leaving(other)) {
-            other->is_replaced = true;
-            hub_form_give_up(hub, other);
-            continue;
-        }
-        hub_output_text(reason, "attempt %d of index %d takes its place", hello->attempt,
-                        hello->index);
-        hub_peer_lose(hub, other, fleet_cause_word(FLEET_CAUSE_MEMBER_LOST), reason, true,
-                      hub->now_ms, out);
-        break;
-    }
-    return true;
 }
 
 /* A generation computes with one back end: the ranks' bits would differ, and a GPU's collectives do
@@ -213,10 +172,10 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
     const struct message_hello *hello = &message->hello;
     struct hub_peer *peer;
     struct message greeting;
-    bool is_new;
+    bool is_new, is_behind;
 
     if (strcmp(hello->job_uid, hub->job_uid) != 0) {
-        refuse(connection, "this hub serves another job", out);
+        hub_hello_refuse(connection, "this hub serves another job", out);
         return;
     }
     if (hub_finish_is_over(hub)) {
@@ -227,12 +186,12 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
         supersede(hub, hello, out);
         return;
     }
-    if (!claim_index(hub, hello, connection, out) || hub_finish_is_over(hub))
+    if (!hub_claim_index(hub, hello, connection, &is_behind, out) || hub_finish_is_over(hub))
         return;
     peer = fleet_map_get(&hub->by_uid, hello->pod_uid);
     is_new = peer == NULL;
     if (is_new && hub->peer_count >= MESSAGE_MEMBERS_MAX) {
-        refuse(connection, "the job has as many members as a hub can hold", out);
+        hub_hello_refuse(connection, "the job has as many members as a hub can hold", out);
         return;
     }
     if (is_new)
@@ -243,6 +202,7 @@ void hub_hello_receive(struct hub *hub, uint64_t connection, const struct messag
     hub_peer_bind(hub, peer, connection);
     peer->sequence = message->sequence;
     describe_peer(peer, hello);
+    peer->is_behind = is_behind;
     hub_leave_join(hub, peer);
     hub_holder_forget(hub, hello->pod_uid);
     if (is_new)

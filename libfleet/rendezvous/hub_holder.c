@@ -158,6 +158,36 @@ static bool is_out_of_reach(const struct hub *hub, int shard, const struct hub_a
     return *out && lost < 0;
 }
 
+/* Members of a generation that trains hold the same steps, though one may not have said so yet. */
+static bool holds_as_much(const struct hub *hub, const struct hub_peer *other,
+                          const struct hub_peer *peer)
+{
+    const struct message_status *o = &other->status, *p = &peer->status;
+    bool train_together = other->place >= 0 && peer->place >= 0 && hub->phase == HUB_RUNNING &&
+                          o->state == MESSAGE_STATE_RUNNING && p->state == MESSAGE_STATE_RUNNING;
+
+    return hub_form_is_present(other) && !other->is_replaced && hub_form_has_state(hub, other) &&
+           (train_together || o->step >= p->step);
+}
+
+bool hub_holder_is_alone(const struct hub *hub, const struct hub_peer *peer)
+{
+    struct parts parts;
+    bool is_alone;
+
+    if (!is_worth(hub, peer->status.state_generation, peer->status.step))
+        return false;
+    if (hub_cells_are_used(hub))
+        return true;
+    parts_init(hub, &parts);
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub->peers[i] != peer && holds_as_much(hub, hub->peers[i], peer))
+            parts.items[parts.count++] = hub->peers[i]->status.part;
+    is_alone = parts.count == 0 || fleet_parts_lost(parts.items, parts.count) >= 0;
+    free(parts.items);
+    return is_alone;
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Of the members that are not ready: those that are do not have a whole state together. */

@@ -5,6 +5,7 @@
 /*
  * What the files that make a hub call of each other: hub_entry.c (calls, guarded), hub.c (the
  * whole, time), hub_peer.c (members), hub_hello.c, hub_status.c and hub_message.c (what they say),
+ * hub_claim.c (an index has one pod),
  * hub_form.c (making generations), hub_choose.c (their members), hub_restart.c (what a failure
  * costs), hub_assign.c (giving them out), hub_accuse.c (peers that lose each other),
  * hub_timeline.c (how long a restart took), hub_finish.c (the end), hub_output.c (what goes out).
@@ -153,6 +154,9 @@ int hub_holder_lost_shard(const struct hub *hub, struct hub_peer *const *list, s
 /* No ready member holds the state, or all of them lack a shard of it: should all wait for one that
  * has it? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
+/* Does the member hold a state, or a shard of one, that is newer than the last checkpoint and that
+ * no other connected member has? True also where only its ranks could say (jobs with cells). */
+bool hub_holder_is_alone(const struct hub *hub, const struct hub_peer *peer);
 /* Has a member come since the proposal that holds more than all that it chose? */
 bool hub_holder_has_come(const struct hub *hub);
 
@@ -219,6 +223,15 @@ void hub_peer_remove(struct hub *hub, struct hub_peer *peer, const char *reason,
 void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, const char *message,
                    bool is_failure, double fault_ms, struct hub_output *out);
 
+/* ---- hub_claim.c ----------------------------------------------------------------------------- */
+
+/* A member says hello: it takes the place of an earlier attempt, or waits beside it or behind it.
+ * False: it was refused, since a later attempt is known, or another pod of the same attempt. */
+bool hub_claim_index(struct hub *hub, const struct message_hello *hello, uint64_t connection,
+                     bool *is_behind, struct hub_output *out);
+/* Those that wait behind an earlier attempt take its place if that is no longer the only holder. */
+void hub_claim_again(struct hub *hub, struct hub_output *out);
+
 /* ---- hub_hello.c, hub_status.c, hub_message.c ------------------------------------------------ */
 
 /* A hello has come: a new member, or one that is back; it is answered, or refused and its
@@ -226,6 +239,7 @@ void hub_peer_lose(struct hub *hub, struct hub_peer *peer, const char *cause, co
 void hub_hello_receive(struct hub *hub, uint64_t connection, const struct message *message,
                        struct hub_output *out);
 struct message hub_hello_greeting(const struct hub *hub); /* the hub's heartbeat */
+void hub_hello_refuse(uint64_t connection, const char *reason, struct hub_output *out);
 /* A worker that another pod has replaced says hello, and is refused. It may be the only one that
  * knows how many members the newest generation had, and why it ended: by a failure, which the
  * deletion of its pod is not, or by a resize. */

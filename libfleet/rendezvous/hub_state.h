@@ -66,6 +66,8 @@ struct hub_peer {
                      1]; /* Kubernetes takes its pod away: why; "" = it does not */
     bool is_departing;   /* its pod is being deleted, also without such a word */
     bool is_replaced;    /* it leaves, and a later attempt of its index is there */
+    bool is_behind;      /* an earlier attempt of its index alone holds the state: in no generation
+                            yet */
     bool is_dropped;     /* ordered to leave, or says that it does: in no further generation */
     bool holds;          /* chosen: its state counts in the generation that is being made */
     bool is_finished;

@@ -215,6 +215,7 @@ void hub_status_take(struct hub *hub, struct hub_peer *peer, const struct messag
         else if (status->state == MESSAGE_STATE_STARTING)
             peer->down_ms = hub->now_ms;
     }
+    hub->is_dirty |= peer->is_behind; /* what the others hold may have changed */
     peer->status = *status;
     hub_leave_note(hub, peer, out);
     note_live(hub, status);

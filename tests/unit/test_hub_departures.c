@@ -140,6 +140,7 @@ static void test_hub_departures__a_late_holder_that_leaves_is_waited_for_anew(vo
     gone(1);
     wait_quietly(40000, true);
     w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    w.peers[0].status.is_leaving = true;
     ready(0);
     replace(0, OLD);
     w.peers[1].attempt = 1;
@@ -151,6 +152,67 @@ static void test_hub_departures__a_late_holder_that_leaves_is_waited_for_anew(vo
     leave(OLD);
     assert_generation(2);
     assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
+/* Its pod is deleted while its node does not answer: nobody asks it to save, and it alone holds the
+ * state. It goes on, and its replacement waits behind it until another member has that state. */
+static void test_hub_departures__the_only_holder_goes_on_unless_it_leaves(void **state)
+{
+    enum {
+        OLD = 5
+    };
+
+    (void)state;
+    start(2, 2, NULL);
+    form(2);
+    progress(0, 2, 9);
+    gone(1);
+    left_generation(0);
+    replace(0, OLD);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 1); /* worker 1 */
+    w.peers[1].attempt = 1;
+    w.peers[1].status = (struct message_status){.step = -1};
+    ready(1);
+    assert_generation(2);
+    assert_int_equal(w.peers[OLD].last_assign.assign.generation.counter, 2);
+    assert_int_equal(w.peers[OLD].last_assign.assign.step, 9);
+    assert_int_equal(w.peers[0].assigns, 0);
+    heartbeat(0);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 1); /* worker 1 has not restored it yet */
+
+    w.peers[OLD].place = 0; /* the fixture knows it as worker 0 */
+    run(9);
+    heartbeat(0); /* worker 1 has the state: its replacement waits beside the old one */
+    assert_phase(HUB_RUNNING);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 1);
+    leave(OLD);
+    left_generation(1);
+    assert_generation(3);
+    assert_true(w.peers[0].place >= 0);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
+/* It says goodbye: its replacement no longer waits behind it, but beside it. */
+static void test_hub_departures__the_only_holder_leaves_later(void **state)
+{
+    enum {
+        OLD = 5
+    };
+
+    (void)state;
+    start(1, 1, NULL);
+    form(1);
+    progress(0, 1, 4);
+    replace(0, OLD);
+    w.peers[OLD].status.is_leaving = true;
+    heartbeat(OLD);
+    progress(OLD, 5, 5);
+    leave(OLD);
+    assert_generation(2);
+    assert_int_equal(w.peers[0].place, 0);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 1);
     stop();
 }
 
@@ -205,6 +267,8 @@ int main(void)
         TEST(a_replacement_is_no_resize),
         TEST(the_state_of_one_that_leaves_is_waited_for),
         TEST(a_late_holder_that_leaves_is_waited_for_anew),
+        TEST(the_only_holder_goes_on_unless_it_leaves),
+        TEST(the_only_holder_leaves_later),
         TEST(of_all_members_desert_a_generation),
         TEST(are_told_to_survivors),
     };

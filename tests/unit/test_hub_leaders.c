@@ -87,6 +87,38 @@ static void test_hub_members__a_late_record_counts_what_could_not_be_written(voi
     stop();
 }
 
+/* A later record includes an earlier one: the earlier one is not written after it. */
+static void test_hub_members__an_earlier_record_does_not_follow_a_later_one(void **state)
+{
+    struct hub_output out = {0};
+
+    (void)state;
+    start(1, 3, NULL);
+    form(3);
+    w.confirms = false;
+    gone(2);
+    left_generation(0);
+    left_generation(1);
+    hub_record_failed(w.hub, w.record.generation, w.now_ms, &out);
+    carry_out(&out);
+    assert_generation(2);
+    run(1);
+    w.peers[2].attempt = 1;
+    w.peers[2].status = (struct message_status){.step = -1};
+    ready(2);
+    tick(300);
+    left_generation(0);
+    left_generation(1);
+    assert_phase(HUB_RECORDING);
+    assert_int_equal(w.record.generation.counter, 3);
+    fail_trainer(1); /* it was chosen: the proposal is given up */
+    for (int i = 0; i < 30; i++) {
+        tick(100);
+        assert_true(w.record.generation.counter >= 3);
+    }
+    stop();
+}
+
 /* The one that holds the state is given up, and comes back while the generation that does without
  * it waits for its record. */
 static void
@@ -312,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(without_a_record_only_a_majority_goes_on),
         TEST(a_late_record_counts_what_could_not_be_written),
+        TEST(an_earlier_record_does_not_follow_a_later_one),
         TEST(a_restart_is_recorded_with_the_generation_it_leads_to),
         TEST(counts_on_from_any_number_of_restarts),
         TEST(a_failure_reported_late_ends_no_newer_generation),
