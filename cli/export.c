@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* `fleetjob export CHECKPOINT OUT`: write the weights of a checkpoint as a folder for transformers,
- * or as one file. */
+ * as one file, or as a model for inference. */
 #include "cli/export.h"
 
 #include <stdbool.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/arguments.h"
+#include "cli/export_inference.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
@@ -19,6 +20,8 @@
 
 static const char usage[] =
     "Usage: fleetjob export CHECKPOINT OUT [--tokenizer FOLDER] [--tar] [--json]\n"
+    "       fleetjob export CHECKPOINT FILE --inference [--fetch NAMES] [--feed NAMES]\n"
+    "                       [--batch N] [--json]\n"
     "\n"
     "Writes the weights of a checkpoint in safetensors format, under the names that Hugging\n"
     "Face (gpt, llama) and torchvision (resnet) use. CHECKPOINT is a checkpoint's folder, or\n"
@@ -37,12 +40,26 @@ static const char usage[] =
     "  --tokenizer FOLDER  where vocab.json and merges.txt are (tokenizer bpe), if they are\n"
     "                      not where the job read them\n"
     "  --tar               with OUT \"-\": the files of the folder as a tar archive\n"
-    "  --json              print one JSON object instead of text\n";
+    "  --json              print one JSON object instead of text\n"
+    "\n"
+    "With --inference FILE gets the forward program, pruned, with the weights that it reads:\n"
+    "all that predictions need. The file is read back and must give the same bits as the\n"
+    "job's own program; if it does not, it is removed. CHECKPOINT may also be an export.\n"
+    "\n"
+    "  --fetch NAMES       the variables that a run returns, with commas between; default: the\n"
+    "                      logits\n"
+    "  --feed NAMES        the variables that a run is given; default: the inputs that the\n"
+    "                      fetched ones need\n"
+    "  --batch N           samples of a run; default: the job's microBatchSize\n";
+
+#define BATCH_MAX 1000000
 
 struct request {
-    bool is_json, is_tar, is_folder;
-    const char *tokenizer; /* folder, or NULL */
-    const char *files[2];  /* CHECKPOINT, OUT */
+    bool is_json, is_tar, is_folder, is_inference;
+    const char *tokenizer;    /* folder, or NULL */
+    const char *fetch, *feed; /* of --inference */
+    long long batch;
+    const char *files[2]; /* CHECKPOINT, OUT */
 };
 
 static bool is_stdout(const struct request *request)
@@ -151,6 +168,37 @@ static int refuse_usage(const char *text)
     return ARGUMENTS_USAGE;
 }
 
+/* What does not fit together; 0: nothing. */
+static int check_usage(const struct request *request)
+{
+    if (request->is_inference && (request->is_tar || request->tokenizer))
+        return refuse_usage("--inference writes one file of a program and its weights: --tar and "
+                            "--tokenizer cannot be given");
+    if (request->is_inference && is_stdout(request))
+        return refuse_usage("--inference reads the file back: OUT must be a file");
+    if (!request->is_inference && (request->fetch || request->feed || request->batch))
+        return refuse_usage("--fetch, --feed and --batch have no effect without --inference");
+    if (request->is_tar && !is_stdout(request))
+        return refuse_usage("--tar writes to standard output: OUT must be \"-\"");
+    if (request->tokenizer && !request->is_folder)
+        return refuse_usage(
+            "--tokenizer has no effect: only the weights are written to OUT; give a "
+            "folder");
+    return 0;
+}
+
+static int run(const struct request *request, struct fleet_error *err)
+{
+    const struct export_inference inference = {.checkpoint = request->files[0],
+                                               .out = request->files[1],
+                                               .fetch = request->fetch,
+                                               .feed = request->feed,
+                                               .batch = request->batch,
+                                               .is_json = request->is_json};
+
+    return request->is_inference ? export_inference(&inference, err) : do_export(request, err);
+}
+
 int cli_export(int argc, char **argv)
 {
     struct request request = {0};
@@ -158,6 +206,14 @@ int cli_export(int argc, char **argv)
         {.name = "json", .kind = ARGUMENTS_FLAG, .out = &request.is_json},
         {.name = "tar", .kind = ARGUMENTS_FLAG, .out = &request.is_tar},
         {.name = "tokenizer", .kind = ARGUMENTS_TEXT, .out = &request.tokenizer},
+        {.name = "inference", .kind = ARGUMENTS_FLAG, .out = &request.is_inference},
+        {.name = "fetch", .kind = ARGUMENTS_TEXT, .out = &request.fetch},
+        {.name = "feed", .kind = ARGUMENTS_TEXT, .out = &request.feed},
+        {.name = "batch",
+         .kind = ARGUMENTS_NUMBER,
+         .out = &request.batch,
+         .min = 1,
+         .max = BATCH_MAX},
         {0}};
     struct fleet_error err;
     int code = arguments_parse(argc, argv, usage, options, 2, request.files);
@@ -166,19 +222,16 @@ int cli_export(int argc, char **argv)
         return code;
     request.is_folder =
         request.is_tar || (!is_stdout(&request) && !is_weights_file(request.files[1]));
-    if (request.is_tar && !is_stdout(&request))
-        return refuse_usage("--tar writes to standard output: OUT must be \"-\"");
-    if (request.tokenizer && !request.is_folder)
-        return refuse_usage(
-            "--tokenizer has no effect: only the weights are written to OUT; give a "
-            "folder");
+    code = check_usage(&request);
+    if (code)
+        return code;
     if (is_stdout(&request) && isatty(STDOUT_FILENO)) {
         (void)fputs("fleetjob export: \"-\" writes binary data, and standard output is a terminal: "
                     "redirect it to a file or a pipe\n",
                     stderr);
         return ARGUMENTS_NO;
     }
-    if (do_export(&request, &err) < 0) {
+    if (run(&request, &err) < 0) {
         (void)fprintf(stderr, "fleetjob export: %s\n", err.text);
         return ARGUMENTS_NO;
     }

@@ -253,6 +253,31 @@ size_t program_var_bytes(const struct program_var *var)
     return (size_t)program_var_elements(var) * program_type_size(var->type);
 }
 
+/* Rows of the table in which `op` looks `var` up; INT32_MAX: in none. */
+static int64_t rows_of(const struct program *program, const struct program_op *op, int var)
+{
+    const struct program_var *logits;
+
+    if (op->kind == OP_EMBEDDING && op->inputs[0] == var)
+        return program->vars[op->inputs[1]].shape[0];
+    if (op->kind != OP_CROSS_ENTROPY || op->inputs[1] != var)
+        return INT32_MAX;
+    logits = &program->vars[op->inputs[0]];
+    return logits->ndim > 0 ? logits->shape[logits->ndim - 1] : INT32_MAX;
+}
+
+int64_t program_value_limit(const struct program *program, int var)
+{
+    int64_t limit = INT32_MAX;
+
+    for (int i = 0; i < program->op_count; i++) {
+        int64_t rows = rows_of(program, &program->ops[i], var);
+        if (rows < limit)
+            limit = rows;
+    }
+    return limit;
+}
+
 /* ---- parameters by name, flat spaces --------------------------------------------------------- */
 
 struct named {

@@ -233,6 +233,10 @@ const char *program_section_name(enum program_section section);
 /* Elements times the size of their type. */
 size_t program_var_bytes(const struct program_var *var);
 
+/* The values of int32 variable `var` are in [0, limit): rows of the tables in which operators look
+ * them up (embeddings, targets). INT32_MAX: in none. */
+int64_t program_value_limit(const struct program *program, int var);
+
 /* Give every parameter, gradient, state and buffer its flat_offset; sets flat_count, buffer_count.
  * Call once all of them exist; passes that add some call it again. */
 void program_layout(struct program *program);

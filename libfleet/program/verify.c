@@ -68,7 +68,8 @@ static int check_operators(struct program *program, bool *written, struct fleet_
 }
 
 /* (4); names within bounds; companions belong to parameters. */
-static int check_vars(const struct program *program, struct fleet_error *err)
+static int check_vars(const struct program *program, enum verify_stage stage,
+                      struct fleet_error *err)
 {
     for (int i = 0; i < program->var_count; i++) {
         const struct program_var *var = &program->vars[i];
@@ -85,8 +86,29 @@ static int check_vars(const struct program *program, struct fleet_error *err)
             return fleet_error(err, -EINVAL, "%s (%s) must be fp32 and have a shape", var->name,
                                program_role_name(var->role));
     }
-    if (program->loss == PROGRAM_NONE || program->loss >= program->var_count)
+    if (stage >= VERIFY_FORWARD &&
+        (program->loss == PROGRAM_NONE || program->loss >= program->var_count))
         return fleet_error(err, -EINVAL, "the program has no loss");
+    return 0;
+}
+
+/* What an inference runs: nothing but the forward part, on one rank. */
+static int check_inference(const struct program *program, struct fleet_error *err)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        const struct op_definition *definition = op_definition(op->kind);
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->backward || op->attributes.training ||
+            op->attributes.space != OP_SPACE_NONE || definition->is_communication ||
+            definition->is_optimizer)
+            return fleet_error(err, -EINVAL, "operator %d, %s, is not of a forward part", i,
+                               definition->name);
+    }
+    for (int i = 0; i < program->var_count; i++)
+        if (program->vars[i].role == PROGRAM_ROLE_GRADIENT ||
+            program->vars[i].role == PROGRAM_ROLE_STATE)
+            return fleet_error(err, -EINVAL, "%s is a %s", program->vars[i].name,
+                               program_role_name(program->vars[i].role));
     return 0;
 }
 
@@ -141,8 +163,11 @@ int verify_program(struct program *program, enum verify_stage stage, struct flee
     int rc;
 
     fleet_assert(written);
-    if ((rc = check_vars(program, err)) < 0 || (rc = check_operators(program, written, err)) < 0)
+    if ((rc = check_vars(program, stage, err)) < 0 ||
+        (rc = check_operators(program, written, err)) < 0)
         return rc;
+    if (stage == VERIFY_INFERENCE)
+        return check_inference(program, err);
     if (stage >= VERIFY_BACKWARD && (rc = check_gradients(program, written, err)) < 0)
         return rc;
     return stage >= VERIFY_COMPLETE ? check_updates(program, err) : 0;

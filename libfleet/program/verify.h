@@ -10,9 +10,10 @@ struct fleet_error;
 
 /* How far a program has come: what is demanded beyond (1), (2), (4), (5). */
 enum verify_stage {
-    VERIFY_FORWARD,  /* no gradients yet */
-    VERIFY_BACKWARD, /* and (3), (6) */
-    VERIFY_COMPLETE, /* and: laid out, every trained parameter is updated exactly once */
+    VERIFY_INFERENCE, /* forward operators alone, and no loss (prune.h) */
+    VERIFY_FORWARD,   /* no gradients yet */
+    VERIFY_BACKWARD,  /* and (3), (6) */
+    VERIFY_COMPLETE,  /* and: laid out, every trained parameter is updated exactly once */
 };
 
 /*
