@@ -99,6 +99,7 @@ static void on_secret_created(struct reconciler_request *r, const cJSON *object,
     } else if (is_recorded(r->pass, r->body)) {
         on_secret_made(r, NULL, NULL);
     } else if (kube_is_already_exists(err)) {
+        r->pass->is_status_lost = job_objects_secret_digest(r->pass)[0] == '\0';
         reconciler_resend(r, &delete, on_secret_deleted);
     } else {
         reconciler_finish(r, err);

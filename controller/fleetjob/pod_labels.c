@@ -11,6 +11,9 @@
  * Until the answer comes, the pod is expected (expectations.h), and no pass runs over the job. If a
  * policy of the cluster removes the label repeatedly, an Event reports it, and the label is put
  * back at growing intervals.
+ *
+ * A controller that starts finds such a pod by its name, since the status counts the attempts of
+ * each worker. If the status is lost, too, it lists the pods of the namespace once.
  */
 #include "controller/fleetjob/pod_labels.h"
 
@@ -277,4 +280,49 @@ void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *p
     if (query->times > 1)
         report_refused(query, TAKEN_AGAIN);
     ask_later(query);
+}
+
+/* ---- searching ------------------------------------------------------------------------------- */
+
+#define PAGE 500 /* pods of one answer */
+
+static void restore_found(const struct reconciler_job *job, const cJSON *pod)
+{
+    struct reconciler *r = job->reconciler;
+    struct kube_meta meta;
+
+    if (!kube_meta_is_controlled_by(pod, job->uid) || pod_labels_are_seen(pod) ||
+        fleet_json_at(pod, "metadata.deletionTimestamp") || kube_meta_view(pod, &meta, NULL) < 0)
+        return;
+    expectations_note(r->expectations, job->key, EXPECT_CREATED, meta.name, kube_now_ms(r->io));
+    pod_labels_restore(job, pod);
+}
+
+static void on_listed(struct reconciler_request *request, const cJSON *list,
+                      const struct fleet_error *err)
+{
+    const char *token = "";
+    const cJSON *pod;
+    struct kube_rest_request next = {.verb = KUBE_LIST,
+                                     .resource = &kube_pods,
+                                     .namespace_ = request->pass->job->namespace_,
+                                     .limit = PAGE};
+
+    cJSON_ArrayForEach(pod, fleet_json_at(list, "items")) restore_found(request->pass->job, pod);
+    (void)fleet_json_opt_string(list, "metadata.continue", &token, NULL);
+    next.continue_token = token;
+    if (!err && *token)
+        reconciler_resend(request, &next, on_listed);
+    else
+        reconciler_finish(request, err);
+}
+
+void pod_labels_search(struct reconciler_pass *pass)
+{
+    struct kube_rest_request request = {.verb = KUBE_LIST,
+                                        .resource = &kube_pods,
+                                        .namespace_ = pass->job->namespace_,
+                                        .limit = PAGE};
+
+    (void)reconciler_send(pass, &request, NULL, NULL, on_listed);
 }

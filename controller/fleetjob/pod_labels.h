@@ -9,6 +9,7 @@
 struct projection_pod;
 struct reconciler;
 struct reconciler_job;
+struct reconciler_pass;
 
 /* Does the watch select this pod? */
 bool pod_labels_are_seen(const cJSON *pod);
@@ -21,6 +22,11 @@ void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
  * (reconciler_pod_gone()), or has only lost its labels (they are put back). The job is left alone
  * until then. */
 void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *pod);
+
+/* The status has been lost, and with it the names of pods. List those of the namespace, as a request
+ * of the pass: pods of the job that have lost their labels, too, get them back, and the job is left
+ * alone until the watch has brought them. */
+void pod_labels_search(struct reconciler_pass *pass);
 
 /* Forget all that is under way. */
 void pod_labels_forget(struct reconciler *reconciler);

@@ -25,6 +25,7 @@
 #include "controller/fleetjob/gang.h"
 #include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/pod_errors.h"
+#include "controller/fleetjob/pod_labels.h"
 #include "controller/fleetjob/reconciler_pass.h"
 #include "controller/fleetjob/status.h"
 #include "libfleet/api/wellknown.h"
@@ -175,6 +176,8 @@ static void finish(struct reconciler_pass *pass)
 static void try_pods(struct reconciler_pass *pass)
 {
     pass->next = NULL;
+    if (!pass->has_failed && pass->is_status_lost)
+        pod_labels_search(pass);
     if (!pass->has_failed && pass->job->pod_errors.count == 0 && tried(pass) != TRIED_PODS_VALID)
         try_pod(pass);
     reconciler_then(pass, finish);

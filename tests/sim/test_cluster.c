@@ -295,6 +295,7 @@ static const unsigned long broken_once[] = {
     3108004570,             /* a checkpoint whose steps only the lost leader had heard */
     2107003514,             /* the holder came back while a record was written */
     2107005853,             /* a pod was deleted unseen, and its worker alone held the state */
+    1112010634,             /* a pod lost its labels, and its job the status, before a new leader */
     3112000144,             /* a record that was late came after the next one */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };

@@ -98,14 +98,39 @@ static void test_pod_labels__the_next_controller_puts_it_back(void **state)
 
     (void)state;
     start_training(&w);
-    reconciler_free(w.reconciler);
-    metrics_free(w.metrics);
     change_label(&w, "fleetjob.dev/job-uid", "null");
-    w.metrics = metrics_new();
-    start_controller(&w);
+    restart_controller(&w);
     fake_io_run(w.io, 60000);
     expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
     assert_non_null(kube_meta_label(find_pod(&w, "gpt-worker-0-0"), "fleetjob.dev/job-uid"));
+    stop(&w);
+}
+
+/* The status, which counts the attempts of each worker, is removed, too. */
+static void test_pod_labels__a_controller_that_knows_no_attempts_puts_it_back(void **state)
+{
+    struct world w;
+
+    (void)state;
+    start(&w, 1);
+    make_job(&w);
+    fake_io_run(w.io, 2000);
+    run_pods(&w);
+    assert_int_equal(
+        fake_apiserver_do(w.server, "DELETE", PODS "/gpt-worker-1-0", "{\"gracePeriodSeconds\":0}"),
+        200);
+    fake_io_run(w.io, 2000);
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    assert_int_equal(
+        fake_apiserver_do(w.server, "PATCH", PODS "/gpt-worker-1-1",
+                          "{\"metadata\":{\"labels\":{\"fleetjob.dev/job-uid\":null}}}"),
+        200);
+    assert_int_equal(fake_apiserver_do(w.server, "PATCH", JOBS "/gpt/status", "{\"status\":null}"),
+                     200);
+    restart_controller(&w);
+    fake_io_run(w.io, 60000);
+    expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-1", "gpt-worker-2-0");
+    assert_non_null(kube_meta_label(find_pod(&w, "gpt-worker-1-1"), "fleetjob.dev/job-uid"));
     stop(&w);
 }
 
@@ -189,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_pod_labels__a_label_that_is_taken_off_is_put_back),
         cmocka_unit_test(test_pod_labels__a_label_is_put_back_after_errors),
         cmocka_unit_test(test_pod_labels__the_next_controller_puts_it_back),
+        cmocka_unit_test(test_pod_labels__a_controller_that_knows_no_attempts_puts_it_back),
         cmocka_unit_test(test_pod_labels__a_label_that_is_taken_off_at_once_is_put_back),
         cmocka_unit_test(test_pod_labels__a_label_that_stays_off_makes_no_second_pod),
         cmocka_unit_test(test_pod_labels__a_pod_that_is_deleted_at_once_is_replaced),
