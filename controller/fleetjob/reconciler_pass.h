@@ -24,7 +24,7 @@ struct reconciler_pass {
     struct reconciler_request *requests; /* on their way, a list */
     int pending;
     int objects;            /* prepare: which objects to ask for, a set of enum job_object */
-    bool is_status_lost;    /* prepare: a Secret exists of which the status does not know */
+    bool is_status_lost;    /* prepare: a Secret exists that the status does not know */
     bool is_repair;         /* prepare: they were made before for this generation of the spec */
     size_t next_create;     /* of actions.creates: those before were asked for */
     int creating;           /* of these, not answered yet */
