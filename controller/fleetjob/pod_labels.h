@@ -23,9 +23,9 @@ void pod_labels_restore(const struct reconciler_job *job, const cJSON *pod);
  * until then. */
 void pod_labels_doubt(struct reconciler_job *job, const struct projection_pod *pod);
 
-/* The status has been lost, and with it the names of pods. List those of the namespace, as a request
- * of the pass: pods of the job that have lost their labels, too, get them back, and the job is left
- * alone until the watch has brought them. */
+/* The status has been lost, and with it the names of pods. List the pods of the namespace, as a
+ * request of the pass: those of the job that have lost their labels get them back, and the job is
+ * left alone until the watch has brought them. */
 void pod_labels_search(struct reconciler_pass *pass);
 
 /* Forget all that is under way. */

@@ -181,6 +181,19 @@ enum fleet_cause pass_departure_cause(const struct observed_pod *pod)
     return FLEET_CAUSE_NONE;
 }
 
+/* Its replacement was there already, and has failed: that the pod goes explains no end of a
+ * generation. */
+static bool has_failed_successor(const struct observed *in, const struct observed_pod *pod)
+{
+    for (size_t i = 0; i < in->pod_count; i++) {
+        const struct observed_pod *later = &in->pods[i];
+        if (later->index == pod->index && later->attempt > pod->attempt &&
+            later->phase == OBSERVED_FAILED && pass_departure_cause(later) == FLEET_CAUSE_NONE)
+            return true;
+    }
+    return false;
+}
+
 /* A drained, preempted or deleted pod has not failed. The hub cannot know why such a pod leaves,
  * not even a hub that this pass makes. */
 static void report_departures(struct pass *pass)
@@ -191,7 +204,7 @@ static void report_departures(struct pass *pass)
     for (size_t i = 0; i < in->pod_count; i++) {
         const struct observed_pod *pod = &in->pods[i];
         enum fleet_cause cause = pass_departure_cause(pod);
-        if (cause == FLEET_CAUSE_NONE)
+        if (cause == FLEET_CAUSE_NONE || has_failed_successor(in, pod))
             continue;
         out->departures =
             fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));

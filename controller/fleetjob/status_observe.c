@@ -94,6 +94,8 @@ static void observe_lineage(struct pass *pass)
         hub->lineage.count == 0)
         return;
     status_observe_begun(pass);
+    if (fleet_generation_compare(hub->generation, rendezvous->newest) > 0)
+        rendezvous->members = hub->members;
     rendezvous->newest = hub->generation;
     bytes = hub->lineage.count * sizeof(hub->lineage.entries[0]);
     rendezvous->lineage.items = realloc(rendezvous->lineage.items, bytes);

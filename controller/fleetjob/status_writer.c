@@ -337,6 +337,7 @@ static cJSON *encode_record(const struct hub_record *record, const struct fleet_
     char message[HUB_VIEW_UNTOLD_SIZE];
     struct fleetjob_status status = {
         .rendezvous = {.newest = record->generation,
+                       .members = record->members,
                        .lineage = {(struct fleet_lineage_entry *)lineage->entries, lineage->count}},
         .restarts = {.has_begun = record->cause[0] != '\0',
                      .begun = hub_view_begun(record, now_wall_ms, message)}};

@@ -183,6 +183,7 @@ struct fleetjob_status {
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
     struct fleetjob_rendezvous {
         struct fleet_generation newest; /* that was recorded */
+        int64_t members;                /* its workers; 0 = not known */
         int64_t trained; /* generation that made a step last; 0 = none, or suspended since */
         struct {
             struct fleet_lineage_entry *items; /* epoch 0 = not given: the newest entry's */

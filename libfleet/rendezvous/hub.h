@@ -69,6 +69,7 @@ struct hub_start {
     const char *plan_digest;          /* put into assign; NULL = "" */
     int64_t epoch;                    /* >= 1; 0 is taken as 1 */
     struct fleet_generation recorded; /* the newest recorded generation */
+    int recorded_members;             /* of it; 0 = not known */
     int64_t counter; /* counters up to this are used in `epoch` already; 0 = up to `recorded` */
     struct fleet_lineage lineage; /* as recorded */
     int64_t progress_step;        /* last step reported before */
@@ -179,6 +180,7 @@ struct hub_event {
  */
 struct hub_record {
     struct fleet_generation generation;
+    int members;        /* of it */
     int64_t first_step; /* the step it continues with */
     int restarts;       /* counted since the last reset, the one that leads to it included … */
     int restarts_total; /* … and ever: in one write with the generation, so that each counts once */

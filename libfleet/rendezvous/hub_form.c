@@ -277,6 +277,14 @@ static bool may_form(struct hub *hub, struct hub_output *out)
 
 /* ---- proposing ------------------------------------------------------------------------------- */
 
+/* How many members the newest generation has or had. A job may have been resized since. */
+static int count_newest(const struct hub *hub)
+{
+    return hub->newest_members > 0     ? hub->newest_members
+           : hub->recorded_members > 0 ? hub->recorded_members
+                                       : hub->policy.desired;
+}
+
 /* A generation trained under an earlier hub, and none of its members has come to this one. */
 static void lose_all(struct hub *hub, struct hub_output *out)
 {
@@ -286,8 +294,7 @@ static void lose_all(struct hub *hub, struct hub_output *out)
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
-    (void)hub_leave_explains(
-        hub, hub->newest_members > 0 ? hub->newest_members : hub->policy.desired, &cause);
+    (void)hub_leave_explains(hub, count_newest(hub), &cause);
     if (hub->has_trained && !hub->incident.is_open)
         hub_form_break(hub, &cause, out);
 }

@@ -114,6 +114,7 @@ void hub_output_record(struct hub_output *out, struct hub *hub, struct fleet_gen
 
     *record =
         (struct hub_record){.generation = generation,
+                            .members = is_proposed ? (int)hub->chosen_count : hub->newest_members,
                             .first_step = first_step,
                             .restarts = hub->restarts + is_restart,
                             .restarts_total = hub->restarts_total + is_restart,

@@ -165,8 +165,9 @@ struct hub {
 
     /* The newest generation that any member may obey. */
     struct fleet_generation newest;
-    int newest_members; /* 0 = not known (a new hub) */
-    int newest_heard;   /* of them were ever heard from; the others are unknown, not lost … */
+    int newest_members;   /* 0 = not known (a new hub) */
+    int recorded_members; /* of the generation that this hub found recorded; 0 = not known */
+    int newest_heard;     /* of them were ever heard from; the others are unknown, not lost … */
     struct hub_places heard_places;   /* … and, where this hub has not assigned them, which */
     struct message_text *newest_text; /* its assign; NULL = not ours */
     bool is_broken;                   /* it was aborted, or never was whole */

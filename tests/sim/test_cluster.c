@@ -296,6 +296,8 @@ static const unsigned long broken_once[] = {
     2107003514,             /* the holder came back while a record was written */
     2107005853,             /* a pod was deleted unseen, and its worker alone held the state */
     1112010634,             /* a pod lost its labels, and its job the status, before a new leader */
+    1113005091,             /* a job was made smaller, then its last worker died unheard */
+    113006574,              /* a replacement failed while the pod before it was leaving */
     3112000144,             /* a record that was late came after the next one */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };

@@ -9,7 +9,11 @@
 /* The next hub of a job whose members were in generation (1, 5) and that may not restart. */
 static void take_over(int min, int desired, int members)
 {
-    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+    struct hub_start s = {.epoch = 2,
+                          .recorded = {1, 5},
+                          .recorded_members = members,
+                          .progress_step = 40,
+                          .has_trained = true};
     struct hub_policy p = policy(min, desired);
     struct hub_output out = {0};
 
@@ -220,6 +224,19 @@ static void test_hub_departures__explain_no_more_members_than_go(void **state)
     stop();
 }
 
+/* The job was made smaller since: one of two goes for that, the other died. */
+static void test_hub_departures__explain_no_more_members_than_there_were(void **state)
+{
+    (void)state;
+    take_over(1, 1, 2);
+    departs(1, FLEET_CAUSE_MEMBER_LEFT);
+    begin_anew(0);
+    ready(0);
+    wait_quietly(11000, true);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
+    stop();
+}
+
 /* A pod that was never in the generation that this hub has made. */
 static void test_hub_departures__of_strangers_explain_nothing(void **state)
 {
@@ -281,6 +298,7 @@ int main(void)
         TEST(hide_no_failure_of_a_replaced_worker),
         TEST(make_no_failure_of_a_resize),
         TEST(explain_no_more_members_than_go),
+        TEST(explain_no_more_members_than_there_were),
         TEST(of_strangers_explain_nothing),
         TEST(of_newcomers_explain_nothing),
         TEST(of_deleted_pods_need_a_goodbye),
