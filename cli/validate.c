@@ -54,7 +54,7 @@ static void check_strategy(const struct strategy *strategy, long long world_size
     struct select_result selected = {0};
 
     if (world_size == 0)
-        (void)strategy_check(strategy, 0, "", errors, warnings);
+        (void)strategy_check(strategy, 0, false, "", errors, warnings);
     else if (strategy_select(strategy, &options, "", &selected, errors) == 0) {
         select_warn(&selected, "", warnings);
         select_result_release(&selected);

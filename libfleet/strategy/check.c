@@ -28,6 +28,7 @@ struct checker {
     struct fleet_errors *errors;
     struct fleet_errors *warnings; /* or NULL */
     int world_size;                /* or 0 */
+    bool any_world;
 };
 
 __attribute__((format(printf, 3, 4))) static void refuse(struct checker *c, const char *name,
@@ -233,7 +234,7 @@ static void check_hierarchy(struct checker *c, const struct strategy *s)
     if (block == 1)
         refuse(c, "hierarchical_allreduce_inter_nranks",
                "is 1; with use_hierarchical_allreduce a block has at least 2 ranks");
-    else if (c->world_size > 1 && c->world_size % block != 0)
+    else if (c->world_size > 1 && !c->any_world && c->world_size % block != 0)
         refuse(c, "hierarchical_allreduce_inter_nranks",
                "is %d; with use_hierarchical_allreduce it must divide the %d workers", block,
                c->world_size);
@@ -276,10 +277,11 @@ static void (*const companions[])(struct checker *, const struct strategy *) = {
     check_recompute, check_sharding, check_hierarchy, check_order, warn_of_falling_sparsity,
 };
 
-int strategy_check(const struct strategy *s, int world_size, const char *path,
+int strategy_check(const struct strategy *s, int world_size, bool any_world, const char *path,
                    struct fleet_errors *errors, struct fleet_errors *warnings)
 {
-    struct checker c = {.errors = errors, .warnings = warnings, .world_size = world_size};
+    struct checker c = {
+        .errors = errors, .warnings = warnings, .world_size = world_size, .any_world = any_world};
     size_t before = errors->count;
 
     fleet_strbuf_append(&c.path, path);

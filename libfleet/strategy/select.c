@@ -358,7 +358,7 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
     size_t before = errors->count;
     bool knows_grid = options->world_size > 0 && select_knows_grid(options->unread, path);
 
-    (void)strategy_check(s, options->world_size, path, errors, &unusual);
+    (void)strategy_check(s, options->world_size, options->any_world, path, errors, &unusual);
     take_warnings(&unusual, path, &result.warnings);
     fleet_errors_release(&unusual);
     strategy_copy(&x.strategy, s);

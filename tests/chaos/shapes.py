@@ -36,7 +36,7 @@ SHAPES = (
     Shape("data parallel"),
     Shape("two processes a worker", processes=2, workers=(2,)),
     Shape("sums in two levels", "use_hierarchical_allreduce: true, "
-          "hierarchical_allreduce_inter_nranks: 2", workers=(4,), least=4),
+          "hierarchical_allreduce_inter_nranks: 2", workers=(4,)),
     Shape("encrypted", policy="dataEncryption: AES-GCM"),
     Shape("several connections", "nccl_comm_num: 3"),
     Shape("recompute", "recompute: true"),

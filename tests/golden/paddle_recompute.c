@@ -154,7 +154,7 @@ static void check_chain(void *context)
         golden_skip("without checkpoints ours chooses them, Paddle does not recompute");
     recorded_optimizer("SGD", &training);
     recorded_chain(golden_int(row, "layers"), golden_bool_or(row, "dropout", false), &program);
-    rc = strategy_check(&strategy, 1, "", &errors, NULL);
+    rc = strategy_check(&strategy, 1, false, "", &errors, NULL);
     if (rc == 0)
         rc = recorded_rewrite(&program, &passes, &err);
     fleet_errors_release(&errors);

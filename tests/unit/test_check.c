@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Ranges and companions: each rule of check.h with a value on both sides of its border. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,7 +24,7 @@ static char *check(const char *json, int world, bool warnings)
 
     if (refused)
         fail_msg("%s: %s", json, refused);
-    (void)strategy_check(&s, world, "spec.strategy", &errors, &warned);
+    (void)strategy_check(&s, world, false, "spec.strategy", &errors, &warned);
     strategy_release(&s);
     text = strategy_text_errors(&errors);
     other = strategy_text_errors(&warned);
@@ -180,6 +181,22 @@ static void test_check__hierarchy_divides_the_workers(void **state)
            "use_hierarchical_allreduce a block has at least 2 ranks");
 }
 
+/* After a loss three workers go on, with a sum in one level. A block of one is wrong for any. */
+static void test_check__blocks_need_not_divide_what_a_loss_leaves(void **state)
+{
+    STRATEGY_AUTO struct strategy s = {0};
+    struct fleet_errors errors = {0};
+
+    (void)state;
+    strategy_init(&s);
+    s.use_hierarchical_allreduce = true;
+    s.hierarchical_allreduce_inter_nranks = 2;
+    assert_int_equal(strategy_check(&s, 3, true, "", &errors, NULL), 0);
+    s.hierarchical_allreduce_inter_nranks = 1;
+    assert_int_equal(strategy_check(&s, 3, true, "", &errors, NULL), -EINVAL);
+    fleet_errors_release(&errors);
+}
+
 static void test_check__warns_of_a_falling_sparsity(void **state)
 {
     char *got = check("{'dgc_configs': {'sparsity': [0.75, 0.5]}}", 0, true);
@@ -199,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_check__hybrid_dp_needs_several_whole_groups),
         cmocka_unit_test(test_check__stages_inside_sharding_need_pipeline),
         cmocka_unit_test(test_check__hierarchy_divides_the_workers),
+        cmocka_unit_test(test_check__blocks_need_not_divide_what_a_loss_leaves),
         cmocka_unit_test(test_check__warns_of_a_falling_sparsity),
     };
     return cmocka_run_group_tests_name("check", tests, NULL, NULL);

@@ -375,7 +375,7 @@ static void test_strategy_json__recorded_assignments_row_by_row(void **state)
         }
         json = assignment_json(assignment);
         (void)strategy_json_decode(json, "", &s, &errors);
-        (void)strategy_check(&s, 0, "", &errors, NULL);
+        (void)strategy_check(&s, 0, false, "", &errors, NULL);
         accepted = errors.count == 0;
         text = strategy_text_errors(&errors);
         if (accepted != expected)

@@ -86,6 +86,16 @@ static int make_groups(struct trainer *trainer, const struct topology *grid, uns
     return rc;
 }
 
+/* The number of workers after a loss. */
+static void report_one_level(struct trainer *trainer, int block, int ranks)
+{
+    if (ranks > block && ranks % block != 0 && trainer->generation.rank == 0)
+        trainer_note(trainer,
+                     "use_hierarchical_allreduce: %d workers do not divide into blocks of %d, so "
+                     "gradients are summed in one level, with the same bits",
+                     ranks, block);
+}
+
 /* Blocks of the ranks that sum gradients, if the strategy has them. */
 static int open_hierarchy(struct trainer *trainer, struct fleet_error *err)
 {
@@ -94,8 +104,10 @@ static int open_hierarchy(struct trainer *trainer, struct fleet_error *err)
     struct comm *replicas = c->groups[OP_GROUP_REPLICAS];
     int block = 0;
 
-    if (s->use_hierarchical_allreduce && replicas)
+    if (s->use_hierarchical_allreduce && replicas) {
         block = runtime_hierarchy_block(s->hierarchical_allreduce_inter_nranks, replicas->world);
+        report_one_level(trainer, s->hierarchical_allreduce_inter_nranks, replicas->world);
+    }
     return block > 0
                ? hierarchy_open(replicas, block, trainer_deadline_ms(trainer), &c->hierarchy, err)
                : 0;
