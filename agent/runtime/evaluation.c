@@ -81,8 +81,15 @@ int evaluation_take_part(const struct evaluation_range *range, const atomic_bool
 {
     struct executor_bases bases = bases_of(range);
     struct run_scalars scalars = {.seed = range->seed, .evaluation = true, .absent = true};
+    int rc = 0;
 
-    return executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars, stop, err);
+    for (int chunk = 0; range->shape && chunk < range->shape->chunks && rc == 0; chunk++) {
+        struct executor_part part = {.chunk = chunk};
+        rc = executor_run_part(range->executor, &part, &bases, &scalars, stop, err);
+    }
+    return range->shape ? rc
+                        : executor_run(range->executor, PROGRAM_SECTION_MICRO_BATCH, &bases,
+                                       &scalars, stop, err);
 }
 
 int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,

@@ -6,7 +6,6 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/plan/ownership.h"
-#include "libfleet/program/program.h"
 
 bool gathers_is(const struct program_op *op)
 {
@@ -62,6 +61,115 @@ int *gathers_of_inputs(const struct program *program)
     return list;
 }
 
+/* ---- types ----------------------------------------------------------------------------------- */
+
+static enum program_type type_of_wire(enum op_wire wire)
+{
+    return wire == OP_WIRE_FP16 ? PROGRAM_FP16 : wire == OP_WIRE_BF16 ? PROGRAM_BF16 : PROGRAM_FP32;
+}
+
+/* types[v]: the type of the casts through which alone micro-batches read parameter v; fp32 if
+ * another operator reads it, or none. */
+static enum program_type *cast_types(const struct program *program)
+{
+    size_t count = (size_t)program->var_count + 1;
+    enum program_type *types = calloc(count, sizeof(*types));
+    FLEET_AUTO_FREE bool *is_read = calloc(count, sizeof(*is_read));
+
+    fleet_assert(types && is_read);
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH)
+            break;
+        for (int j = 0; j < op->input_count; j++) {
+            int var = op->inputs[j];
+            enum program_type type =
+                op->kind == OP_CAST ? program->vars[op->outputs[0]].type : PROGRAM_FP32;
+            if (var == PROGRAM_NONE || program->vars[var].role != PROGRAM_ROLE_PARAMETER)
+                continue;
+            types[var] = !is_read[var] || types[var] == type ? type : PROGRAM_FP32;
+            is_read[var] = true;
+        }
+    }
+    return types;
+}
+
+static int count_of_parameters(const struct program *program)
+{
+    int count = 0;
+
+    for (int v = 0; v < program->var_count; v++)
+        count += program->vars[v].role == PROGRAM_ROLE_PARAMETER;
+    return count;
+}
+
+/* The part behind `count` others of its gather; neighbours of one type are one part. */
+static int add_part(struct gathers_part *items, int count, const struct gathers_part *part)
+{
+    if (count > 0 && items[count - 1].type == part->type) {
+        items[count - 1].end = part->end;
+        return count;
+    }
+    items[count] = *part;
+    return count + 1;
+}
+
+/* The parts of one gather; a parameter's part ends where the next one begins. */
+static int list_parts(const struct program *program, const enum program_type *types,
+                      const struct program_op *op, struct gathers_part *items)
+{
+    enum program_type wire = type_of_wire(op->attributes.wire);
+    int64_t first = op->attributes.flat_first, end = first + op->attributes.flat_count;
+    struct gathers_part part = {.first = first, .type = PROGRAM_FP32};
+    int count = 0;
+
+    for (int v = 0; v < program->var_count; v++) {
+        const struct program_var *var = &program->vars[v];
+        if (var->role != PROGRAM_ROLE_PARAMETER || var->flat_offset < first ||
+            var->flat_offset >= end)
+            continue;
+        part.end = var->flat_offset;
+        if (part.first < part.end)
+            count = add_part(items, count, &part);
+        part.first = var->flat_offset;
+        part.type = types[v] == wire ? wire : PROGRAM_FP32;
+    }
+    part.end = end;
+    return add_part(items, count, &part);
+}
+
+void gathers_parts_init(const struct program *program, struct gathers_parts *out)
+{
+    FLEET_AUTO_FREE enum program_type *types = cast_types(program);
+    size_t most = (size_t)count_of_parameters(program) + 1, room = 0;
+    int count = 0;
+
+    *out = (struct gathers_parts){.starts =
+                                      calloc((size_t)program->op_count + 1, sizeof(*out->starts))};
+    fleet_assert(out->starts);
+    for (int i = 0; i < program->op_count; i++) {
+        out->starts[i] = count;
+        if (!gathers_is(&program->ops[i]))
+            continue;
+        if ((size_t)count + most > room) {
+            room = 2 * room + most;
+            out->items = realloc(out->items, room * sizeof(*out->items));
+            fleet_assert(out->items);
+        }
+        count += list_parts(program, types, &program->ops[i], out->items + count);
+    }
+    out->starts[program->op_count] = count;
+}
+
+void gathers_parts_release(struct gathers_parts *parts)
+{
+    free(parts->items);
+    free(parts->starts);
+    *parts = (struct gathers_parts){0};
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
 /* Replicas that get the line from `replica`. */
 static int64_t receivers(const struct ownership *map, const struct ownership_line *line,
                          int replica)
@@ -74,16 +182,29 @@ static int64_t receivers(const struct ownership *map, const struct ownership_lin
     return count;
 }
 
-int64_t gathers_sent(const struct ownership *map, int replica, int64_t first, int64_t end)
+/* Elements of a part that `replica` sends, to all receivers. */
+static int64_t elements_sent(const struct ownership *map, const struct gathers_part *part,
+                             int replica)
 {
     int64_t sum = 0;
 
     for (int i = 0; i < map->count; i++) {
         const struct ownership_line *line = &map->lines[i];
-        int64_t from = line->first > first ? line->first : first;
-        int64_t to = line->end < end ? line->end : end;
+        int64_t from = line->first > part->first ? line->first : part->first;
+        int64_t to = line->end < part->end ? line->end : part->end;
         if (line->spaces & OWNERSHIP_BIT(OWNERSHIP_PARAMETERS) && from < to)
             sum += (to - from) * receivers(map, line, replica);
     }
     return sum;
+}
+
+int64_t gathers_sent(const struct ownership *map, const struct gathers_parts *parts, int op,
+                     int replica)
+{
+    int64_t bytes = 0;
+
+    for (int i = parts->starts[op]; i < parts->starts[op + 1]; i++)
+        bytes += elements_sent(map, &parts->items[i], replica) *
+                 (int64_t)program_type_size(parts->items[i].type);
+    return bytes;
 }

@@ -8,6 +8,10 @@
  * hold a part of the range by the ownership map copy it; each other rank gets it from the owner
  * that answers for it (ownership_owner()).
  *
+ * With a 16-bit `wire` a parameter that micro-batches read only through casts to that type travels
+ * in it; the others travel in fp32. A cast of the rounded value gives the bits that a cast of the
+ * value gives, so no result changes. The arena has the range in fp32 in both cases.
+ *
  * A reader uses the newest gather of its parameter before it in the program. The memory of a gather
  * is free behind its last reader.
  */
@@ -15,9 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "libfleet/program/program.h"
+
 struct ownership;
-struct program;
-struct program_op;
 
 /* The operator is a gather. */
 bool gathers_is(const struct program_op *op);
@@ -29,7 +33,25 @@ bool gathers_are_used(const struct program *program);
  * that input is no gathered parameter. A heap list of op_count rows. */
 int *gathers_of_inputs(const struct program *program);
 
-/* Elements that `replica` sends in one gather of the parameters [first, end). */
-int64_t gathers_sent(const struct ownership *map, int replica, int64_t first, int64_t end);
+/* Elements [first, end) of the parameters, which travel in one type. */
+struct gathers_part {
+    int64_t first, end;
+    enum program_type type;
+};
+
+/* The parts of each gather of a program, in the order of the flat space; neighbours differ in
+ * type. Operator i has items[starts[i]] … items[starts[i + 1] - 1]. */
+struct gathers_parts {
+    struct gathers_part *items;
+    int *starts; /* [op_count + 1] */
+};
+
+/* Release *out; that is fine on a zeroed struct, too. */
+void gathers_parts_init(const struct program *program, struct gathers_parts *out);
+void gathers_parts_release(struct gathers_parts *parts);
+
+/* Bytes that `replica` sends when gather number `op` runs. */
+int64_t gathers_sent(const struct ownership *map, const struct gathers_parts *parts, int op,
+                     int replica);
 
 #endif

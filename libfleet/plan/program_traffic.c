@@ -150,8 +150,8 @@ static double sent_divided(const struct plan *plan, const struct program_op *op,
 }
 
 /* What one execution sends. Of dgc it is the sparse phase, at its last sparsity. */
-static double sent(const struct plan *plan, const struct program_op *op, int replica,
-                   const struct runtime_place *place)
+static double sent(const struct plan *plan, const struct gathers_parts *parts,
+                   const struct program_op *op, int replica, const struct runtime_place *place)
 {
     const struct strategy_dgc_config *dgc = &plan->selection.final.dgc_configs;
     const struct op_attributes *a = &op->attributes;
@@ -159,8 +159,8 @@ static double sent(const struct plan *plan, const struct program_op *op, int rep
     if (a->phase == OP_PHASE_DENSE)
         return 0;
     if (gathers_is(op))
-        return sizeof(float) * (double)gathers_sent(&plan->ownership, replica, a->flat_first,
-                                                    a->flat_first + a->flat_count);
+        return (double)gathers_sent(&plan->ownership, parts, (int)(op - plan->program.ops),
+                                    replica);
     if (op->kind == OP_DGC_GATHER)
         return 4.0 * (double)dgc_words(&plan->program, dgc_ratio(dgc, INT64_MAX), PROGRAM_NONE) *
                (place->ranks - 1);
@@ -218,9 +218,11 @@ static double times_of(const struct plan *plan, const struct program_op *op)
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic)
 {
     const struct program *program = &plan->program;
+    struct gathers_parts parts;
 
     if (replica == PROGRAM_TRAFFIC_HEAVIEST)
         replica = heaviest(plan);
+    gathers_parts_init(program, &parts);
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
         struct plan_transfer transfer, *same;
@@ -240,7 +242,7 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
             .calls = times,
             .in_micro_batch = op->section == PROGRAM_SECTION_MICRO_BATCH,
             .bytes = is_divided_sum(op) ? sent_divided(plan, op, replica, place.ranks)
-                                        : sent(plan, op, replica, &place) * times,
+                                        : sent(plan, &parts, op, replica, &place) * times,
             .from_program = true};
         same = find(traffic, &transfer);
         if (same) {
@@ -250,4 +252,5 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
             program_traffic_add(traffic, &transfer);
         }
     }
+    gathers_parts_release(&parts);
 }

@@ -11,29 +11,6 @@
 
 /* ---- when a row is hit ----------------------------------------------------------------------- */
 
-static bool divides_parameters(const struct support_question *q)
-{
-    return q->selection->final.sharding_configs.stage > 2;
-}
-
-/* Paddle's policy keeps a unit whose axis has one rank: nothing is divided, nothing has to run. */
-static bool has_shards(const struct support_question *q)
-{
-    return (q->selection->units & UNIT_BIT(UNIT_SHARDING)) != 0 &&
-           q->topology->degree[TOPOLOGY_SHARDING] > 1;
-}
-
-/* Cells divide the model, and stage 3 its parameters over replicas as well. */
-static bool divides_parameters_of_cells(const struct support_question *q,
-                                        const struct support_gap *gap)
-{
-    const int *degree = q->topology->degree;
-
-    (void)gap;
-    return has_shards(q) && divides_parameters(q) &&
-           (degree[TOPOLOGY_MODEL] > 1 || degree[TOPOLOGY_PIPELINE] > 1);
-}
-
 /* A knob of the built-in runtime that is simply on. */
 static bool is_on(const struct support_question *q, const struct support_gap *gap)
 {
@@ -74,13 +51,6 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 #define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
 
 const struct support_gap support_gaps[] = {
-    {"sharding_configs.stage",
-     {NULL},
-     "above 2, together with tensor parallelism or a pipeline",
-     "ranks that share a model (mp_degree or pp_degree above 1) cannot gather its parameters yet: "
-     "use stage 2",
-     divides_parameters_of_cells,
-     UNIT_BIT(UNIT_SHARDING)},
     {"hybrid_configs.sep_degree",
      {NULL},
      "above 1",

@@ -95,7 +95,8 @@
  *                   brings the complete sums to the other ranks that own them.
  *   `wire`          is the type that travels; OP_WIRE_OWN: the type of the elements. If gradients
  *                   travel as fp16, each rank divides its partial sum by the number of leaves
- *                   first, and multiplies the result by it.
+ *                   first, and multiplies the result by it. Of an ALL_GATHER of divided
+ *                   parameters it is the type of those that are read through casts to it alone.
  *   Gradients       (the loss is the sum of the ranks' losses) ALL_REDUCE has itself (sum, avg);
  *                   REDUCE_TO (sum) and BROADCAST have each other; REDUCE_SCATTER (sum) and
  *                   ALL_GATHER, too; ALL_TO_ALL has itself. With `alike`, all ranks of the group
@@ -135,7 +136,8 @@ enum op_clip {
 };
 enum op_wire {
     OP_WIRE_OWN,
-    OP_WIRE_FP16
+    OP_WIRE_FP16,
+    OP_WIRE_BF16, /* ALL_GATHER of divided parameters */
 };
 enum op_reduction {
     OP_REDUCTION_SUM,

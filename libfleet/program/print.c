@@ -19,7 +19,7 @@ static const char *const clips[] = {"none", "value", "norm", "global_norm", NULL
 static const char *const groups[] = {"model", "sequence", "sharding", "pipeline", "data", NULL};
 static const char *const spaces[] = {"none",   "gradients", "parameters", "state0",
                                      "state1", "buffers",   NULL};
-static const char *const wires[] = {"own", "fp16", NULL};
+static const char *const wires[] = {"own", "fp16", "bf16", NULL};
 static const char *const reductions[] = {"sum", "max", "min", "prod", "avg", NULL};
 static const char *const phases[] = {"any", "dense", NULL};
 static const char *const decays[] = {"none", "l2", "l1", "decoupled", NULL};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The grand equality. One small job on eight workers, under every grid of data, sharding (stages 1
- * and 2), pipeline (each schedule) and tensor parallelism:
+ * The grand equality. One small job on eight workers, under every grid of data, sharding (stages
+ * 1 to 3), pipeline (each schedule) and tensor parallelism:
  *
  *   - with the same number of ranks to a tensor, all grids give the same bits;
  *   - with different numbers, losses agree up to rounding. The bound is measured: micro-batches of
@@ -161,16 +161,16 @@ static int list_grids(struct grid *out, int capacity)
 {
     int count = 0;
 
-    for (int code = 0; code < 4 * 4 * 4 * 4 * 2 * SCHEDULES; code++) {
+    for (int code = 0; code < 4 * 4 * 4 * 4 * 3 * SCHEDULES; code++) {
         struct grid g = {.data = 1 << code % 4,
                          .sharding = 1 << code / 4 % 4,
                          .pipeline = 1 << code / 16 % 4,
                          .model = 1 << code / 64 % 4,
-                         .stage = 1 + code / 256 % 2,
-                         .schedule = (enum schedule)(code / 512)};
+                         .stage = 1 + code / 256 % 3,
+                         .schedule = (enum schedule)(code / 768)};
 
         if (g.data * g.sharding * g.pipeline * g.model != WORKERS || !has_schedule(&g) ||
-            (g.stage == 2 && g.sharding == 1))
+            (g.stage > 1 && g.sharding == 1))
             continue;
         assert_true(count < capacity);
         out[count++] = g;
@@ -180,7 +180,8 @@ static int list_grids(struct grid *out, int capacity)
 
 static void test_grids__one_tensor_degree_has_one_result(void **state)
 {
-    static const struct grid few[] = {{1, 2, 2, 2, 2, ZERO_BUBBLE}, {1, 1, 1, 4, 2, INTERLEAVED}};
+    static const struct grid few[] = {
+        {1, 2, 2, 2, 2, ZERO_BUBBLE}, {1, 1, 1, 4, 2, INTERLEAVED}, {1, 2, 3, 2, 2, ONE_F_ONE_B}};
     const char *wanted = getenv("GRIDS");
     struct grid all[200];
     int count;

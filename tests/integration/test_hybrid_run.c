@@ -34,6 +34,8 @@
 #define BOTH   "pipeline: true, hybrid_configs: {pp_degree: 2, mp_degree: 2}"
 #define SHARDS "sharding: true, sharding_configs: {stage: 1}, "
 #define SUMS   "sharding: true, sharding_configs: {stage: 2}, "
+#define PARTS \
+    "sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.02}, " /* of parameters */
 
 /* Two replicas of two shards, with two ranks to a tensor or two stages. */
 #define SHARED_TENSORS "hybrid_configs: {sharding_degree: 2, mp_degree: 2}"
@@ -158,7 +160,10 @@ static const struct row {
      2,
      {{SHARDS SHARED_TENSORS, "", 4},
       {SUMS SHARED_TENSORS, "", 8},
-      {SUMS SHARED_BOTH, "partition: greedy", 8}}},
+      {SUMS SHARED_BOTH, "partition: greedy", 8},
+      {PARTS SHARED_TENSORS, "", 4},
+      {PARTS SHARED_TENSORS, "partition: greedy", 8},
+      {PARTS SHARED_BOTH, "pipelineSchedule: zeroBubble", 8}}},
     {GPT,
      ADAMW,
      "",
@@ -170,19 +175,33 @@ static const struct row {
       /* five replicas have three micro-batches, or two */
       {SUMS "pipeline: true, hybrid_configs: {sharding_degree: 5, pp_degree: 2}",
        "pipelineSchedule: zeroBubble", 10}}},
+    {GPT,
+     ADAMW,
+     "",
+     "",
+     1,
+     {{PARTS SHARED_STAGES, "", 4},
+      {PARTS SHARED_STAGES ", pipeline_configs: {schedule_mode: F-then-B}", "", 8},
+      {PARTS "pipeline: true, hybrid_configs: {sharding_degree: 5, pp_degree: 2}",
+       "pipelineSchedule: zeroBubble", 10}}},
     {"gpt, layers: 6, tieEmbeddings: false" SMALL,
      "adam, learningRate: 0.003, clip: {norm: 0.1}",
      "amp: true, recompute: true",
      "",
      1,
      {{SUMS "pipeline: true, hybrid_configs: {sharding_degree: 2, pp_degree: 3}",
+       "pipelineChunks: 2", 6},
+      {PARTS "pipeline: true, hybrid_configs: {sharding_degree: 2, pp_degree: 3}",
        "pipelineChunks: 2", 6}}},
     {GPT,
      "lamb, learningRate: 0.01, clip: {globalNorm: 1}",
      "",
      TENSOR,
      2,
-     {{BOTH, "", 4}, {SHARDS SHARED_TENSORS, "", 4}, {SUMS SHARED_TENSORS, "", 8}}},
+     {{BOTH, "", 4},
+      {SHARDS SHARED_TENSORS, "", 4},
+      {SUMS SHARED_TENSORS, "", 8},
+      {PARTS SHARED_TENSORS, "", 4}}},
     {"llama, layers: 2" SMALL,
      "momentum, learningRate: 0.5",
      "lars: true",
@@ -241,7 +260,11 @@ static void note_evaluation(void *context, struct job_run *run, const cJSON *eve
 
 static void test_hybrid_run__evaluations_do_not_depend_on_the_division(void **state)
 {
-    static const struct division divisions[] = {{TENSOR, "", 2}, {BOTH, "", 4}, {BOTH, "", 8}};
+    static const struct division divisions[] = {{TENSOR, "", 2},
+                                                {BOTH, "", 4},
+                                                {BOTH, "", 8},
+                                                {PARTS SHARED_TENSORS, "", 8},
+                                                {PARTS SHARED_BOTH, "", 8}};
     FLEET_AUTO_STRBUF struct fleet_strbuf first = {0};
 
     (void)state;
@@ -300,9 +323,15 @@ static void test_hybrid_run__any_division_goes_on_from_any_checkpoint(void **sta
                                               {SUMS SHARED_TENSORS, "", 8},
                                               {BOTH, "pipelineLayers: [1, 3]", 8},
                                               {SHARDS SHARED_TENSORS, "partition: greedy", 4},
+                                              {PARTS SHARED_BOTH, "", 8},
+                                              {PARTS SHARED_TENSORS, "", 4},
                                               {TENSOR, "", 2}};
-    static const struct division stages[] = {
-        {SHARDS SHARED_STAGES, "", 4}, {CUT, "", 2}, {SUMS SHARED_STAGES, "", 8}, {"", "", 2}};
+    static const struct division stages[] = {{SHARDS SHARED_STAGES, "", 4},
+                                             {CUT, "", 2},
+                                             {PARTS SHARED_STAGES, "", 4},
+                                             {SUMS SHARED_STAGES, "", 8},
+                                             {PARTS SHARED_STAGES, "partition: greedy", 8},
+                                             {"", "", 2}};
 
     (void)state;
     resume_in_turn(tensors, FLEET_COUNT(tensors));
@@ -379,7 +408,9 @@ static void test_hybrid_run__killed_workers_leave_no_trace(void **state)
                                                 {SHARDS SHARED_TENSORS, "", 4},
                                                 {SUMS SHARED_TENSORS, "", 8},
                                                 {SUMS SHARED_STAGES, "", 4},
-                                                {SHARDS SHARED_BOTH, "", 8}};
+                                                {SHARDS SHARED_BOTH, "", 8},
+                                                {PARTS SHARED_TENSORS, "", 4},
+                                                {PARTS SHARED_STAGES, "", 4}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(divisions); i++)
@@ -389,7 +420,8 @@ static void test_hybrid_run__killed_workers_leave_no_trace(void **state)
 /* Without buddies a worker alone has its shard, and only its cell sees the loss. */
 static void test_hybrid_run__a_shard_that_one_cell_lost_leaves_the_checkpoint(void **state)
 {
-    static const char *const divisions[] = {SHARDS SHARED_TENSORS, SUMS SHARED_STAGES};
+    static const char *const divisions[] = {SHARDS SHARED_TENSORS, SUMS SHARED_STAGES,
+                                            PARTS SHARED_STAGES};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(divisions); i++) {

@@ -147,6 +147,77 @@ static void test_sharding_segments__casts_are_made_again(void **state)
     job_release(&whole);
 }
 
+/* amp: weights that are only cast travel in the compute type; biases, norms and the tied table,
+ * which are read in fp32, too, do not. */
+static void test_sharding_segments__gathers_carry_the_compute_type(void **state)
+{
+    struct gathers_parts parts;
+    int64_t halves = 0, all = 0;
+    struct job job;
+
+    (void)state;
+    build(&job, GPT(6, ADAMW), DIVIDED("0.1", ",\"amp\":true"));
+    gathers_parts_init(&job.plan.program, &parts);
+    for (int i = 0; i < job.plan.program.op_count; i++) {
+        const struct op_attributes *range = &job.plan.program.ops[i].attributes;
+        int64_t at = range->flat_first;
+        if (!gathers_is(&job.plan.program.ops[i]))
+            continue;
+        assert_int_equal(range->wire, OP_WIRE_FP16);
+        for (int p = parts.starts[i]; p < parts.starts[i + 1]; p++) {
+            assert_int_equal(parts.items[p].first, at);
+            at = parts.items[p].end;
+            halves += parts.items[p].type == PROGRAM_FP16 ? at - parts.items[p].first : 0;
+        }
+        assert_int_equal(at, range->flat_first + range->flat_count);
+        all += range->flat_count;
+    }
+    assert_true(halves > all / 2 && halves < all);
+    gathers_parts_release(&parts);
+    job_release(&job);
+}
+
+#define BY_ANCHORS(names)                                                                 \
+    "{\"sharding\":true,\"sharding_configs\":{\"stage\":3,\"sharding_segment_strategy\":" \
+    "\"segment_anchors\",\"segment_anchors\":[" names "]}}"
+
+/* The first parameter that each gather brings; "<": in the backward part. */
+static void expect_gathers(const char *strategy, const char *wanted)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf found = {0};
+    struct job job;
+
+    build(&job, GPT(3, ADAMW), strategy);
+    for (int i = 0; i < job.plan.program.op_count; i++) {
+        const struct program_op *op = &job.plan.program.ops[i];
+        if (!gathers_is(op))
+            continue;
+        for (int v = 0; v < job.plan.program.var_count; v++) {
+            const struct program_var *var = &job.plan.program.vars[v];
+            if (var->role == PROGRAM_ROLE_PARAMETER &&
+                var->flat_offset == op->attributes.flat_first)
+                fleet_strbuf_appendf(&found, "%s%s%s", found.length ? " " : "",
+                                     op->backward ? "<" : "", var->name);
+        }
+    }
+    expect_gathered(&job.plan.program);
+    assert_string_equal(fleet_strbuf_text(&found), wanted);
+    job_release(&job);
+}
+
+/* Segments end behind a layer, and its gradient; the last one goes on in the backward part. */
+static void test_sharding_segments__end_at_anchors(void **state)
+{
+    (void)state;
+    expect_gathers(BY_ANCHORS("\"h.1\""), "wte.weight h.2.ln_1.weight <h.0.ln_1.weight "
+                                          "<h.0.attn.c_attn.weight");
+    expect_gathers(BY_ANCHORS("\"h.0\",\"h.1\""),
+                   "wte.weight h.1.ln_1.weight wte.weight h.2.ln_1.weight <h.1.ln_1.weight "
+                   "<h.1.attn.c_attn.weight <h.0.ln_1.weight <h.0.attn.c_attn.weight");
+    expect_refused(GPT(3, ADAMW), BY_ANCHORS("\"h.7\""),
+                   "sharding_configs.segment_anchors[0]: no tensor \"h.7\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +226,8 @@ int main(void)
         cmocka_unit_test(test_sharding_segments__are_gathered_one_segment_ahead),
         cmocka_unit_test(test_sharding_segments__lie_in_the_arena_while_they_are_read),
         cmocka_unit_test(test_sharding_segments__casts_are_made_again),
+        cmocka_unit_test(test_sharding_segments__gathers_carry_the_compute_type),
+        cmocka_unit_test(test_sharding_segments__end_at_anchors),
     };
     return cmocka_run_group_tests_name("sharding_segments", tests, NULL, NULL);
 }

@@ -53,9 +53,6 @@ static const struct {
     const char *blamed; /* below spec.strategy */
     int model, workers;
 } jobs[] = {
-    {"sharding_configs.stage",
-     "{'hybrid_configs': {'sharding_degree': 2, 'mp_degree': 2}, 'sharding_configs': {'stage': 3}}",
-     "adamw", "sharding_configs.stage", GPT, 4},
     {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
      "hybrid_configs.sep_degree", GPT, 2},
     {"gradient_scale_configs.scale_strategy",

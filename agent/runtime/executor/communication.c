@@ -213,7 +213,7 @@ size_t communication_workspace(const struct communication *c, const struct progr
         const struct comm *comm;
         size_t bytes = 0;
 
-        if (!op_definition(op->kind)->is_communication)
+        if (!op_definition(op->kind)->is_communication || gathers_is(op))
             continue;
         if (op->kind == OP_TREE_SUM && op->attributes.owned) {
             if (c->divided && op->section == PROGRAM_SECTION_MICRO_BATCH)

@@ -5,12 +5,13 @@
 /*
  * Gathers of divided parameters (libfleet/plan/gathers.h): a rank copies the parts that it holds
  * into the arena, sends those that it answers for, and receives the others. All messages of one
- * gather go at once.
+ * gather go at once. What travels in 16 bits is rounded on all ranks, also on those that hold it.
  *
  * One thread calls; gather_run() allocates nothing.
  */
 
 #include "agent/runtime/backend/backend.h"
+#include "libfleet/plan/gathers.h"
 
 struct comm;
 struct comm_message;
@@ -22,17 +23,20 @@ struct gather_piece {
     void *device, *host;
     size_t bytes;
     enum backend_access access;
+    enum program_type type; /* that travels */
 };
 
 struct gather {
-    const struct ownership *map; /* borrowed */
+    const struct ownership *map;   /* borrowed */
+    const struct program *program; /* borrowed */
+    struct gathers_parts parts;
     int replica;
     struct comm_message *messages; /* [message_count], of the call at work */
     struct gather_piece *pieces;   /* [piece_count], the same */
     int message_count, piece_count;
 };
 
-/* For the gathers of `program` as rank `replica` of the map's replicas runs them. The map is
+/* For the gathers of `program` as rank `replica` of the map's replicas runs them. Both are
  * borrowed. Release *out; fine on a zeroed struct. */
 void gather_init(struct gather *out, const struct program *program, const struct ownership *map,
                  int replica);

@@ -35,18 +35,19 @@ static void *zeroed(size_t count, size_t size)
     return memory;
 }
 
-/* In the order in which the tree runs them. */
+/* In the order in which the tree runs them; behind them those of other replicas. */
 static int64_t *leaves_of(const struct schedule_tree *tree, int micro_batches)
 {
     int64_t *leaves = zeroed((size_t)micro_batches, sizeof(*leaves));
     int count = 0;
 
+    for (int m = 0; m < micro_batches; m++)
+        leaves[m] = SCHEDULE_ABSENT;
     for (int64_t i = 0; i < tree->count; i++)
         if (tree->instructions[i].kind == TREE_RUN) {
             fleet_assert(count < micro_batches);
             leaves[count++] = tree->instructions[i].leaf;
         }
-    fleet_assert(count == micro_batches);
     return leaves;
 }
 
@@ -172,7 +173,8 @@ static int use(struct schedule *schedule, const struct schedule_owner *owner,
             return err->code;
     }
     owner->use(owner->context, step, out_bases, out_scalars);
-    if (writes_gradients(schedule, step->pass))
+    if (writes_gradients(schedule, step->pass) &&
+        schedule_leaf(schedule, step->micro_batch) != SCHEDULE_ABSENT)
         out_bases->segment[MEMORY_GRADIENTS] = slot_of(schedule, step);
     return 0;
 }

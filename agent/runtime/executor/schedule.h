@@ -33,8 +33,9 @@ struct schedule_owner {
 struct schedule;
 
 /*
- * The schedule of `stage`. Micro-batch m is the leaf of the m-th TREE_RUN of the instructions, and
- * there are as many of these as the shape has micro-batches. The additions at the end are left out
+ * The schedule of `stage`. Micro-batch m is the leaf of the m-th TREE_RUN of the instructions. If
+ * the shape has more micro-batches than these, the replica is absent from the last ones: others run
+ * them, and communicate inside. The additions at the end are left out
  * from `folds_first` on. The schedule borrows program, instructions and slots.
  */
 struct schedule_tree {
@@ -47,7 +48,8 @@ struct schedule *schedule_new(const struct pipeline_shape *shape, int stage,
                               const struct program *program, const struct schedule_tree *tree);
 void schedule_free(struct schedule *schedule);
 
-/* The leaf of a micro-batch. */
+/* The leaf of a micro-batch, or SCHEDULE_ABSENT. */
+#define SCHEDULE_ABSENT (-1)
 int64_t schedule_leaf(const struct schedule *schedule, int micro_batch);
 
 /* Run all actions. Returns the first error of an action or of the owner. */

@@ -92,9 +92,9 @@ static int gather(struct trainer *trainer, int whole, const struct program_var *
     return 0;
 }
 
-/* The replica that owns a divided parameter sends it to the others. */
-static int gather_divided(struct trainer *trainer, const struct program_var *var, const float *flat,
-                          float *out, struct fleet_error *err)
+/* The replica that owns a divided parameter sends it to the others of its cell. */
+static int share_divided(struct trainer *trainer, const struct program_var *var, const float *flat,
+                         float *out, struct fleet_error *err)
 {
     const struct placement *placement = &trainer->placement;
     const struct ownership_line *line = ownership_part(&placement->map, var->flat_offset);
@@ -108,6 +108,24 @@ static int gather_divided(struct trainer *trainer, const struct program_var *var
     if (comm_broadcast(trainer->net.cell, out, bytes, owner, trainer_deadline_ms(trainer), err) < 0)
         return fleet_error_wrap(err, "gather %s", var->name);
     return 0;
+}
+
+/* What the cell has of a divided parameter, then what other cells have of it. */
+static int gather_divided(struct trainer *trainer, int whole, const struct program_var *var,
+                          bool is_own, const float *flat, float *out, struct fleet_error *err)
+{
+    bool is_all = var->slice.parts == 0 && !trainer->job.plan.is_cut;
+    FLEET_AUTO_FREE float *part = NULL;
+    int rc = 0;
+
+    if (is_all)
+        return share_divided(trainer, var, flat, out, err);
+    if (is_own) {
+        part = malloc((size_t)program_var_elements(var) * sizeof(*part) + 1);
+        fleet_assert(part != NULL);
+        rc = share_divided(trainer, var, flat, part, err);
+    }
+    return rc < 0 ? rc : gather(trainer, whole, var, part, out, err);
 }
 
 /* Ranks of one cell hold parts of the parameters. */
@@ -127,7 +145,7 @@ int whole_gather(struct trainer *trainer, int var, const float *flat, float *out
     size_t bytes = (size_t)program_var_elements(of) * sizeof(*device);
 
     if (are_parameters_divided(trainer))
-        return gather_divided(trainer, of, flat, out, err);
+        return gather_divided(trainer, var, of, own != PROGRAM_NONE, flat, out, err);
     if (device)
         mine = backend_map(backend, device, bytes, BACKEND_READ);
     if (of->slice.parts == 0 && !trainer->job.plan.is_cut)

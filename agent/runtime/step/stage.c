@@ -23,13 +23,22 @@ int stage_number(const struct trainer *trainer)
                             TOPOLOGY_PIPELINE);
 }
 
-/* The plan's, with the number of micro-batches that this replica has. */
+/* The plan's, with the number of micro-batches that this replica has. Where replicas gather
+ * parameters in each part of a micro-batch, all run the schedule of the one that has most. */
 static struct pipeline_shape shape_of(const struct trainer *trainer)
 {
+    const struct leaf_range *range = &trainer->generation.range;
     struct pipeline_shape shape = trainer->job.plan.schedule;
 
-    shape.micro_batches = (int)leaf_range_own(&trainer->generation.range);
+    shape.micro_batches = (int)leaf_range_own(range);
+    if (exchange_gathers(trainer))
+        shape.micro_batches += (int)exchange_absences(trainer, range);
     return shape;
+}
+
+static bool is_absent(const struct trainer *trainer, int micro_batch)
+{
+    return schedule_leaf(trainer->stage.schedule, micro_batch) == SCHEDULE_ABSENT;
 }
 
 /* The last chunk of the last stage computes losses. */
@@ -108,10 +117,12 @@ static int begin(void *context, const struct pipeline_step *step, struct fleet_e
     const struct trainer_stage *stage = &trainer->stage;
     int next = step->micro_batch + 1;
 
+    if (is_absent(trainer, step->micro_batch))
+        return 0;
     if (leaf_load(trainer, stage->update, schedule_leaf(stage->schedule, step->micro_batch),
                   &stage->bases[stage->copy_of[step->micro_batch]], err) < 0)
         return err->code;
-    if (next < shape_of(trainer).micro_batches)
+    if (next < shape_of(trainer).micro_batches && !is_absent(trainer, next))
         leaf_want(trainer, stage->update, schedule_leaf(stage->schedule, next));
     else
         leaf_want(trainer, stage->update + 1, schedule_leaf(stage->schedule, 0));
@@ -123,7 +134,8 @@ static int end(void *context, const struct pipeline_step *step, struct fleet_err
     struct trainer *trainer = context;
 
     (void)err;
-    if (step->pass == PIPELINE_FORWARD && step->chunk + 1 == trainer->job.plan.schedule.chunks)
+    if (step->pass == PIPELINE_FORWARD && step->chunk + 1 == trainer->job.plan.schedule.chunks &&
+        !is_absent(trainer, step->micro_batch))
         take_loss(trainer, schedule_leaf(trainer->stage.schedule, step->micro_batch));
     return 0;
 }
@@ -136,8 +148,11 @@ static void use(void *context, const struct pipeline_step *step, struct executor
 
     divided_sum_set_round(&trainer->net.groups.divided, step->micro_batch);
     *out_bases = stage->bases[stage->copy_of[step->micro_batch]];
-    *out_scalars =
-        leaf_scalars(trainer, stage->update, schedule_leaf(stage->schedule, step->micro_batch));
+    *out_scalars = leaf_scalars(trainer, stage->update,
+                                is_absent(trainer, step->micro_batch)
+                                    ? 0
+                                    : schedule_leaf(stage->schedule, step->micro_batch));
+    out_scalars->absent = is_absent(trainer, step->micro_batch);
 }
 
 /* Seconds in which this rank computes: of passes and additions, or of samples. */
@@ -162,11 +177,29 @@ static int run_schedule(struct trainer *trainer, struct fleet_error *err)
     return rc;
 }
 
+/* Forward in micro-batches that only other replicas have, so without messages. */
+static int take_part_forward(struct trainer *trainer, int64_t update, int64_t absences,
+                             struct fleet_error *err)
+{
+    struct run_scalars scalars = leaf_scalars(trainer, update, 0);
+    int64_t parts = absences * trainer->job.plan.schedule.chunks;
+    int rc = 0;
+
+    scalars.absent = true;
+    for (int64_t i = 0; i < parts && rc == 0; i++) {
+        struct executor_part part = {.chunk = (int)(i % trainer->job.plan.schedule.chunks)};
+        rc = executor_run_part(trainer->device.executor, &part, &trainer->state.bases, &scalars,
+                               control_stop(trainer->control), err);
+    }
+    return rc;
+}
+
 /* For the losses alone: one micro-batch after the other. */
 static int run_forward(struct trainer *trainer, int64_t update, const struct leaf_range *range,
                        struct fleet_error *err)
 {
     struct pipeline_shape shape = shape_of(trainer);
+    int64_t absences = exchange_gathers(trainer) ? exchange_absences(trainer, range) : 0;
 
     for (int64_t leaf = range->first; leaf < range->end; leaf += range->step) {
         struct run_scalars scalars = leaf_scalars(trainer, update, leaf);
@@ -177,7 +210,7 @@ static int run_forward(struct trainer *trainer, int64_t update, const struct lea
             return err->code;
         take_loss(trainer, leaf);
     }
-    return 0;
+    return take_part_forward(trainer, update, absences, err);
 }
 
 /* Other replicas have more micro-batches than this one, and communicate inside them. */
@@ -206,6 +239,8 @@ int stage_run(struct trainer *trainer, int64_t update, const struct leaf_range *
         return run_forward(trainer, update, range, err);
     if (trainer->stage.schedule && run_schedule(trainer, err) < 0)
         return err->code;
+    if (exchange_gathers(trainer)) /* the schedule has all micro-batches */
+        return 0;
     return take_part(trainer, update, range, err);
 }
 

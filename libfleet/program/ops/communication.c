@@ -62,6 +62,8 @@ static int check_attributes(const struct program_op *op, struct fleet_error *err
         (a->alike && !t->may_be_alike))
         return fleet_error(err, -EINVAL,
                            "has a reduction, root, shift, owners or alike, needs none");
+    if (a->wire == OP_WIRE_BF16 && !(op->kind == OP_ALL_GATHER && a->owned))
+        return fleet_error(err, -EINVAL, "wire is bf16, which only divided parameters may have");
     if (a->root < 0)
         return fleet_error(err, -EINVAL, "root is %d, must be at least 0", a->root);
     if (t->has_shift && a->shift == 0)

@@ -8,12 +8,9 @@
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/passes/sharding_ranges.h"
 #include "libfleet/program/passes/sharding_segments.h"
-#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/training/training.h"
-
-#define MEBI 1048576.0
 
 bool sharding_wanted(const struct pass_context *context)
 {
@@ -228,15 +225,6 @@ static void offload_states(struct program *program, const struct pass_context *c
                       "them there; on the CPU that is the same memory, so it has no effect there");
 }
 
-/* With stage 3 parameters travel before each segment of a micro-batch, not after the updates. */
-static void explain_anchors(const struct pass_context *context)
-{
-    if (context->strategy->sharding_configs.stage > 2 &&
-        choices_segments(context->strategy) == CHOICES_SEGMENTS_BY_ANCHORS)
-        pass_idle(context, "sharding_configs.sharding_segment_strategy",
-                  "segments of stage 3 end where they have segment_broadcast_MB");
-}
-
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 int sharding_apply(struct program *program, const struct pass_context *context,
@@ -253,10 +241,7 @@ int sharding_apply(struct program *program, const struct pass_context *context,
     if (sharding->stage < 3 && (rc = share_parameters(program, context->strategy, err)) < 0)
         return rc;
     offload_states(program, context);
-    explain_anchors(context);
     if (sharding->stage > 1)
         divide_gradients(program);
-    if (sharding->stage > 2)
-        sharding_segments_apply(program, (double)sharding->fuse_broadcast_MB * MEBI);
-    return 0;
+    return sharding->stage > 2 ? sharding_segments_apply(program, context->strategy, err) : 0;
 }
