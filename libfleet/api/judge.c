@@ -6,13 +6,18 @@
  */
 #include "libfleet/api/judge.h"
 
+#include <string.h>
+
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/api/spares.h"
 #include "libfleet/api/validation.h"
+#include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/cells.h"
 
 /* Could all of these fields be read? The list ends with NULL. */
@@ -233,6 +238,47 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
     return has_plan;
 }
 
+/* The key of spec.autoParallel that made the setting at `path`; NULL: the user's strategy has it. */
+static const char *key_behind(const struct fleetjob *job, const char *path)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf setting = {0};
+    const char *strategy = fleetjob_strategy_path(job), *key;
+    size_t length = strlen(strategy);
+
+    if (strncmp(path, strategy, length) != 0 || path[length] != '.')
+        return NULL;
+    path += length + 1;
+    key = context_key_of(job->spec.auto_parallel, path);
+    fleet_strbuf_appendf(&setting, "%.*s", (int)strcspn(path, "["), path);
+    return fleet_json_at(job->spec.strategy_json, setting.text) ? NULL : key;
+}
+
+/* An error names what the user wrote. */
+static void blame_context(const struct fleetjob *job, struct fleet_errors *errors)
+{
+    struct fleet_errors blamed = {0};
+    bool has_key = false;
+
+    for (size_t i = 0; i < errors->count && i < FLEET_ERRORS_MAX; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        const char *key = key_behind(job, errors->items[i].path);
+
+        has_key |= key != NULL;
+        if (key)
+            fleet_strbuf_appendf(&path, "spec.autoParallel%s%s", *key ? "." : "", key);
+        else
+            fleet_strbuf_append(&path, errors->items[i].path);
+        (errors->items[i].is_unknown ? fleet_errors_add_unknown : fleet_errors_add)(
+            &blamed, fleet_strbuf_text(&path), "%s", errors->items[i].message);
+    }
+    if (has_key && errors->count <= FLEET_ERRORS_MAX) {
+        fleet_errors_release(errors);
+        *errors = blamed;
+    } else {
+        fleet_errors_release(&blamed);
+    }
+}
+
 bool judge_job(const struct fleetjob *job, const struct judge_options *options,
                struct plan *out_plan, struct fleet_errors *errors, struct fleet_errors *warnings)
 {
@@ -249,5 +295,7 @@ bool judge_job(const struct fleetjob *job, const struct judge_options *options,
         (void)memory_limit_check(job, out_plan, &memory);
     fleet_errors_merge(errors, &memory);
     fleet_errors_release(&memory);
+    if (job->spec.has_training && job->spec.auto_parallel)
+        blame_context(job, errors);
     return has_plan;
 }

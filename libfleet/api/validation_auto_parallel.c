@@ -14,6 +14,7 @@
 #include "libfleet/autoparallel/dataset.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
 
 #define PATH       "spec.autoParallel"
 #define INPUTS     2
@@ -74,6 +75,104 @@ static int64_t world_of(const struct validation *c)
                                       : fleetjob_world_size(c->job, c->job->spec.worker.replicas);
 }
 
+static bool has_graph(const cJSON *context)
+{
+    return context_mode(context) == CONTEXT_SEMI_AUTO_PARALLEL ||
+           context_mode(context) == CONTEXT_AUTO_PARALLEL;
+}
+
+/* Stages of a pipeline: equal parts of the ranks, each with a micro-batch of its own. */
+static void check_stages(const struct validation *c, int64_t world)
+{
+    static const char key[] = PATH ".pipeline_stages";
+    const struct strategy_hybrid_config *hybrid = &c->job->spec.strategy.hybrid_configs;
+    const struct training_config *training = &c->job->spec.training;
+    int64_t stages = 1, micro_batches, unit;
+
+    (void)fleet_json_opt_int(c->job->spec.auto_parallel, "pipeline_stages", &stages, NULL);
+    if (!has_graph(c->job->spec.auto_parallel) || stages == 1 || world % stages != 0)
+        return; /* the plan says what divides the ranks */
+    if (!validation_knows(c, "spec.training.globalBatchSize") ||
+        !validation_knows(c, "spec.training.microBatchSize") || training->micro_batch_size < 1)
+        return;
+    unit = stages * (hybrid->mp_degree > 1 ? hybrid->mp_degree : 1);
+    micro_batches = training->global_batch_size / training->micro_batch_size;
+    if (world % unit == 0 && micro_batches / (world / unit) < stages)
+        fleet_errors_add(c->errors, key,
+                         "%" PRId64 " stages need as many micro-batches for each of %" PRId64
+                         " replicas, but globalBatchSize / microBatchSize is %" PRId64,
+                         stages, world / unit, micro_batches);
+}
+
+/* A tuple divides the samples among the replicas, or leaves them whole. */
+static void check_parts(const struct validation *c, int64_t world)
+{
+    const struct strategy_hybrid_config *hybrid = &c->job->spec.strategy.hybrid_configs;
+    const cJSON *context = c->job->spec.auto_parallel;
+    int64_t unit = (int64_t)(hybrid->pp_degree > 1 ? hybrid->pp_degree : 1) *
+                   (hybrid->mp_degree > 1 ? hybrid->mp_degree : 1);
+    const cJSON *tuple, *item;
+    int input = 0, dim;
+
+    if (!has_graph(context) || world % unit != 0 ||
+        !cJSON_IsArray(fleet_json_at(context, "dataset_strategy")))
+        return;
+    cJSON_ArrayForEach(tuple, fleet_json_at(context, "dataset_strategy"))
+    {
+        dim = 0;
+        cJSON_ArrayForEach(item, tuple)
+        {
+            FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+            int64_t parts = 1;
+
+            (void)fleet_json_item_int(item, &parts);
+            fleet_strbuf_appendf(&path, PATH ".dataset_strategy[%d][%d]", input, dim);
+            if (dim > 0 && parts > 1)
+                fleet_errors_add(c->errors, path.text,
+                                 "is %" PRId64 ", but the built-in trainer divides inputs by "
+                                 "samples (dimension 0) alone: 1 is allowed",
+                                 parts);
+            else if (parts > 1 && parts != world / unit)
+                fleet_errors_add(c->errors, path.text,
+                                 "is %" PRId64 ", but the job divides its samples among %" PRId64
+                                 " replicas: 1 and %" PRId64 " are allowed",
+                                 parts, world / unit, world / unit);
+            dim++;
+        }
+        input++;
+    }
+}
+
+/* A group that divides states lies within a stage. */
+static void check_shard(const struct validation *c, int64_t world)
+{
+    static const char key[] = "parallel_optimizer_config.optimizer_weight_shard_size";
+    const cJSON *context = c->job->spec.auto_parallel;
+    int64_t size = -1, stages = 1;
+
+    (void)fleet_json_opt_int(context, key, &size, NULL);
+    if (has_graph(context))
+        (void)fleet_json_opt_int(context, "pipeline_stages", &stages, NULL);
+    if (!fleet_json_at(context, "device_num") && context_mode(context) != CONTEXT_STAND_ALONE &&
+        size > world / stages)
+        fleet_errors_add(c->errors, PATH ".parallel_optimizer_config.optimizer_weight_shard_size",
+                         "is %" PRId64 ", but a pipeline stage has %" PRId64
+                         " ranks: at most that many, or -1 for all",
+                         size, world / stages);
+}
+
+static void check_rank(const struct validation *c, int64_t world)
+{
+    int64_t rank = 0;
+
+    (void)fleet_json_opt_int(c->job->spec.auto_parallel, "global_rank", &rank, NULL);
+    if (rank >= world && !fleet_json_at(c->job->spec.auto_parallel, "device_num"))
+        fleet_errors_add(c->errors, PATH ".global_rank",
+                         "is %" PRId64 ", but the job has the ranks 0 to %" PRId64
+                         ", and the rendezvous gives them: leave it out",
+                         rank, world - 1);
+}
+
 /* One device is a rank of the built-in trainer. */
 static void check_devices(const struct validation *c)
 {
@@ -85,6 +184,10 @@ static void check_devices(const struct validation *c)
     if (!validation_knows(c, "spec.worker.replicas") ||
         !validation_knows(c, "spec.worker.processesPerPod"))
         return;
+    check_rank(c, world);
+    check_stages(c, world);
+    check_parts(c, world);
+    check_shard(c, world);
     (void)fleet_json_opt_int(context, "device_num", &devices, NULL);
     if (devices != world)
         fleet_errors_add(c->errors, PATH ".device_num",
@@ -102,8 +205,10 @@ static void check_devices(const struct validation *c)
 void validation_auto_parallel(const struct validation *c)
 {
     const cJSON *context = c->job->spec.auto_parallel;
-    struct context_job job = {.strategy_path = fleetjob_strategy_path(c->job),
-                              .world = world_of(c)};
+    struct context_outcome outcome = {.strategy_path = fleetjob_strategy_path(c->job),
+                                      .world = world_of(c),
+                                      .strategy = &c->job->spec.strategy,
+                                      .options = &c->job->spec.strategy_options};
 
     if (!context)
         return;
@@ -113,5 +218,5 @@ void validation_auto_parallel(const struct validation *c)
     check_dataset(c);
     check_devices(c);
     if (c->warnings && context->child)
-        context_warn(context, PATH, &job, c->warnings);
+        context_warn(context, PATH, &outcome, c->warnings);
 }

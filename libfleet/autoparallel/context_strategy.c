@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libfleet/autoparallel/context.h"
+#include "libfleet/autoparallel/context_internal.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -17,16 +18,6 @@
 #include "libfleet/strategy/strategy_options.h"
 
 #define AUTO_MEGABYTES 64 /* comm_fusion's mode auto */
-#define SHARD_SIZE     "parallel_optimizer_config.optimizer_weight_shard_size"
-
-struct apply {
-    const cJSON *context;
-    const char *path;
-    const struct context_job *job;
-    struct strategy *strategy;
-    struct strategy_options *options;
-    struct fleet_errors *errors;
-};
 
 static bool divides_data(const cJSON *context)
 {
@@ -35,20 +26,25 @@ static bool divides_data(const cJSON *context)
     return mode == CONTEXT_DATA_PARALLEL || mode == CONTEXT_HYBRID_PARALLEL;
 }
 
+static bool has_graph(const cJSON *context)
+{
+    return context_mode(context) == CONTEXT_SEMI_AUTO_PARALLEL;
+}
+
 static bool divides_optimizer(const cJSON *context)
 {
-    return context_mode(context) == CONTEXT_DATA_PARALLEL &&
+    return context_mode(context) != CONTEXT_HYBRID_PARALLEL &&
            cJSON_IsTrue(fleet_json_at(context, "enable_parallel_optimizer"));
 }
 
-static int64_t number_at(const cJSON *context, const char *key, int64_t fallback)
+int64_t context_number(const cJSON *context, const char *key, int64_t fallback)
 {
     (void)fleet_json_opt_int(context, key, &fallback, NULL);
     return fallback;
 }
 
-__attribute__((format(printf, 4, 5))) static void
-report(struct fleet_errors *list, const char *path, const char *key, const char *format, ...)
+void context_report(struct fleet_errors *list, const char *path, const char *key,
+                    const char *format, ...)
 {
     char full[200], text[400];
     va_list arguments;
@@ -60,12 +56,11 @@ report(struct fleet_errors *list, const char *path, const char *key, const char 
     fleet_errors_add(list, full, "%s", text);
 }
 
-/* `key` wants `wanted` of a setting for which the user gave `given`. */
-static void contradict(const struct apply *a, const char *key, const char *setting,
-                       const char *wanted, const char *given)
+void context_contradict(const struct context_apply *a, const char *key, const char *setting,
+                        const char *wanted, const char *given)
 {
-    report(a->errors, a->path, key, "asks for %s: %s, but %s.%s is %s; give one of the two",
-           setting, wanted, a->job->strategy_path, setting, given);
+    context_report(a->errors, a->path, key, "asks for %s: %s, but %s.%s is %s; give one of the two",
+                   setting, wanted, a->job->strategy_path, setting, given);
 }
 
 static const char *text_of(bool value)
@@ -73,9 +68,52 @@ static const char *text_of(bool value)
     return value ? "true" : "false";
 }
 
+static void set(uint8_t *has)
+{
+    if (!*has)
+        *has = KNOB_BY_NAME;
+}
+
+void context_ask_int(const struct context_apply *a, const char *key, const char *setting,
+                     int32_t *member, uint8_t *has, int64_t wanted)
+{
+    char wanted_text[24], given[24];
+
+    if (*has && *member != wanted) {
+        (void)snprintf(wanted_text, sizeof(wanted_text), "%" PRId64, wanted);
+        (void)snprintf(given, sizeof(given), "%d", *member);
+        context_contradict(a, key, setting, wanted_text, given);
+        return;
+    }
+    *member = (int32_t)wanted;
+    set(has);
+}
+
+void context_ask_bool(const struct context_apply *a, const char *key, const char *setting,
+                      bool *member, uint8_t *has, bool wanted)
+{
+    if (*has && *member != wanted) {
+        context_contradict(a, key, setting, text_of(wanted), text_of(*member));
+        return;
+    }
+    *member = wanted;
+    set(has);
+}
+
+void context_ask_text(const struct context_apply *a, const char *key, const char *setting,
+                      char **member, uint8_t *has, const char *wanted)
+{
+    if (*has && strcmp(*member, wanted) != 0) {
+        context_contradict(a, key, setting, wanted, *member);
+        return;
+    }
+    fleet_set_text(member, wanted);
+    set(has);
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static void apply_mean(const struct apply *a)
+static void apply_mean(const struct context_apply *a)
 {
     static const char setting[] = "gradient_scale_configs.scale_strategy";
     struct strategy_gradient_scale_config *scale = &a->strategy->gradient_scale_configs;
@@ -85,30 +123,20 @@ static void apply_mean(const struct apply *a)
 
     if (scale->has_scale_strategy) {
         if (cJSON_IsBool(mean) && strcmp(scale->scale_strategy, wanted) != 0)
-            contradict(a, "gradients_mean", setting, wanted, scale->scale_strategy);
+            context_contradict(a, "gradients_mean", setting, wanted, scale->scale_strategy);
         return;
     }
     fleet_set_text(&scale->scale_strategy, wanted);
     scale->has_scale_strategy = a->strategy->has_gradient_scale_configs = KNOB_BY_NAME;
 }
 
-static void apply_size(const struct apply *a, const char *key, int64_t megabytes)
+static void apply_size(const struct context_apply *a, const char *key, int64_t megabytes)
 {
-    struct strategy *s = a->strategy;
-    char wanted[24], given[24];
-
-    (void)snprintf(wanted, sizeof(wanted), "%" PRId64, megabytes);
-    (void)snprintf(given, sizeof(given), "%d", s->fuse_grad_size_in_MB);
-    if (s->has_fuse_grad_size_in_MB) {
-        if (s->fuse_grad_size_in_MB != megabytes)
-            contradict(a, key, "fuse_grad_size_in_MB", wanted, given);
-        return;
-    }
-    s->fuse_grad_size_in_MB = (int32_t)megabytes;
-    s->has_fuse_grad_size_in_MB = KNOB_BY_NAME;
+    context_ask_int(a, key, "fuse_grad_size_in_MB", &a->strategy->fuse_grad_size_in_MB,
+                    &a->strategy->has_fuse_grad_size_in_MB, megabytes);
 }
 
-static void apply_ends(const struct apply *a, const char *key, const cJSON *list)
+static void apply_ends(const struct context_apply *a, const char *key, const cJSON *list)
 {
     struct strategy_ends ends = {0};
     const cJSON *item;
@@ -119,7 +147,7 @@ static void apply_ends(const struct apply *a, const char *key, const cJSON *list
         if (fleet_json_item_int(item, &end) < 0)
             return;
         if (ends.count == STRATEGY_ENDS_MAX) {
-            report(a->errors, a->path, key, "has more than %d numbers", STRATEGY_ENDS_MAX);
+            context_report(a->errors, a->path, key, "has more than %d numbers", STRATEGY_ENDS_MAX);
             return;
         }
         ends.items[ends.count++] = end;
@@ -129,30 +157,24 @@ static void apply_ends(const struct apply *a, const char *key, const cJSON *list
     else if (a->options->all_reduce_ends.count != ends.count ||
              memcmp(a->options->all_reduce_ends.items, ends.items,
                     ends.count * sizeof(ends.items[0])) != 0)
-        report(a->errors, a->path, key,
-               "differs from the other list of ends of all-reduces (all_reduce_fusion_config, "
-               "comm_fusion.allreduce or spec.strategyOptions.allReduceEnds); give one of them");
+        context_report(
+            a->errors, a->path, key,
+            "differs from the other list of ends of all-reduces (all_reduce_fusion_config, "
+            "comm_fusion.allreduce or spec.strategyOptions.allReduceEnds); give one of them");
 }
 
-static void close_fusion(const struct apply *a)
-{
-    if (a->strategy->has_fuse_all_reduce_ops && a->strategy->fuse_all_reduce_ops)
-        contradict(a, "comm_fusion.openstate", "fuse_all_reduce_ops", "false", "true");
-    else
-        a->strategy->fuse_all_reduce_ops = false;
-    a->strategy->has_fuse_all_reduce_ops = KNOB_BY_NAME;
-}
-
-static void apply_fusion(const struct apply *a)
+static void apply_fusion(const struct context_apply *a)
 {
     static const char key[] = "comm_fusion.allreduce";
     const cJSON *config = fleet_json_at(a->context, "comm_fusion.allreduce.config");
     enum context_fusion mode = context_fusion(a->context);
-    int64_t megabytes = number_at(a->context, "comm_fusion.allreduce.config", 0);
+    int64_t megabytes = context_number(a->context, "comm_fusion.allreduce.config", 0);
     const cJSON *ends = fleet_json_at(a->context, "all_reduce_fusion_config");
 
     if (cJSON_IsFalse(fleet_json_at(a->context, "comm_fusion.openstate"))) {
-        close_fusion(a);
+        context_ask_bool(a, "comm_fusion.openstate", "fuse_all_reduce_ops",
+                         &a->strategy->fuse_all_reduce_ops, &a->strategy->has_fuse_all_reduce_ops,
+                         false);
         return;
     }
     if (ends && !divides_optimizer(a->context))
@@ -165,25 +187,25 @@ static void apply_fusion(const struct apply *a)
         apply_ends(a, key, config);
 }
 
-/* The size of a group that divides the states, 0 = all ranks, -1 = it divides nothing. */
-static int64_t shard_size(const cJSON *context, int64_t world)
+int64_t context_shard_size(const cJSON *context, int64_t replicas)
 {
-    int64_t size = number_at(context, SHARD_SIZE, -1);
+    int64_t size = context_number(context, CONTEXT_SHARD_SIZE, -1);
 
-    if (size <= 1 || size == world)
+    if (size <= 1 || size == replicas)
         return 0;
-    return size > INT32_MAX || (world > 0 && world % size != 0) ? -1 : size;
+    return size > INT32_MAX || (replicas > 0 && replicas % size != 0) ? -1 : size;
 }
 
-static void apply_optimizer(const struct apply *a)
+static void apply_optimizer(const struct context_apply *a)
 {
     struct strategy *s = a->strategy;
-    int64_t size = shard_size(a->context, a->job->world);
+    int64_t size = context_shard_size(a->context, a->job->world);
 
     if (!divides_optimizer(a->context) || size < 0 || a->job->world == 1)
         return;
     if (s->has_sharding && !s->sharding) {
-        contradict(a, "enable_parallel_optimizer", "sharding", "true", text_of(s->sharding));
+        context_contradict(a, "enable_parallel_optimizer", "sharding", "true",
+                           text_of(s->sharding));
         return;
     }
     s->sharding = true;
@@ -192,10 +214,11 @@ static void apply_optimizer(const struct apply *a)
         return;
     if (s->has_sharding_configs) {
         if (!s->sharding_configs.hybrid_dp || s->sharding_configs.sharding_group_size != size)
-            report(a->errors, a->path, SHARD_SIZE,
-                   "divides over groups of %" PRId64 " ranks, but %s.sharding_configs has its own "
-                   "groups; give one of the two",
-                   size, a->job->strategy_path);
+            context_report(a->errors, a->path, CONTEXT_SHARD_SIZE,
+                           "divides over groups of %" PRId64
+                           " ranks, but %s.sharding_configs has its own "
+                           "groups; give one of the two",
+                           size, a->job->strategy_path);
         return;
     }
     s->sharding_configs.hybrid_dp = true;
@@ -204,70 +227,80 @@ static void apply_optimizer(const struct apply *a)
     s->has_sharding_configs = KNOB_BY_NAME;
 }
 
-static void apply_types(const struct apply *a)
+static void apply_types(const struct context_apply *a)
 {
     if (a->strategy->fp16_allreduce &&
         cJSON_IsTrue(fleet_json_at(a->context, "force_fp32_communication")))
-        contradict(a, "force_fp32_communication", "fp16_allreduce", "false", "true");
+        context_contradict(a, "force_fp32_communication", "fp16_allreduce", "false", "true");
 }
 
 void context_apply(const cJSON *context, const char *path, const struct context_job *job,
                    struct strategy *strategy, struct strategy_options *options,
                    struct fleet_errors *errors)
 {
-    struct apply a = {context, path, job, strategy, options, errors};
+    struct context_apply a = {context, path, job, strategy, options, errors};
 
-    if (!context || !divides_data(context))
+    if (!context || (!divides_data(context) && !has_graph(context)))
         return;
     apply_mean(&a);
     apply_fusion(&a);
-    apply_optimizer(&a);
+    if (has_graph(context))
+        context_graph_apply(&a);
+    else
+        apply_optimizer(&a);
     apply_types(&a);
 }
 
-/* The key, if it is given and sets a setting of that name or within it. */
+/* The key, if it is given and sets a setting of that name or within it. The first wins. */
 static const struct {
     const char *setting, *key;
-    bool acts_unset;
+    bool acts_unset, of_graph;
 } sources[] = {
-    {"gradient_scale_configs", "gradients_mean", true},
-    {"fuse_grad_size_in_MB", "comm_fusion.allreduce", false},
-    {"fuse_all_reduce_ops", "comm_fusion.openstate", false},
-    {"sharding", "enable_parallel_optimizer", false},
-    {"sharding_configs", SHARD_SIZE, false},
+    {"gradient_scale_configs", "gradients_mean", true, false},
+    {"fuse_grad_size_in_MB", "comm_fusion.allreduce", false, false},
+    {"fuse_all_reduce_ops", "comm_fusion.openstate", false, false},
+    {"sharding", "enable_parallel_optimizer", false, false},
+    {"sharding_configs", CONTEXT_SHARD_SIZE, false, false},
+    {"sharding_configs", "parallel_optimizer_config", false, true},
+    {"pipeline", "pipeline_stages", false, true},
+    {"pipeline_configs", "pipeline_config", false, true},
+    {"hybrid_configs", "pipeline_stages", false, true},
+    {"hybrid_configs", "enable_parallel_optimizer", false, true},
 };
 
 const char *context_key_of(const cJSON *context, const char *setting)
 {
     size_t length = strcspn(setting, ".");
 
-    if (!context || !divides_data(context))
+    if (!context || (!divides_data(context) && !has_graph(context)))
         return NULL;
     for (size_t i = 0; i < FLEET_COUNT(sources); i++) {
         if (strlen(sources[i].setting) != length ||
-            strncmp(sources[i].setting, setting, length) != 0)
+            strncmp(sources[i].setting, setting, length) != 0 ||
+            (sources[i].of_graph && !has_graph(context)))
             continue;
         if (fleet_json_at(context, sources[i].key))
             return sources[i].key;
-        return sources[i].acts_unset ? "" : NULL;
+        if (sources[i].acts_unset)
+            return "";
     }
     return NULL;
 }
 
 /* ---- what a user may not expect -------------------------------------------------------------- */
 
-/* Keys of data_parallel that need nothing, and why. */
+/* Keys of all modes that need nothing, and why. */
 static const struct {
     const char *key, *reason;
 } needless[] = {
     {"global_rank", "has no effect: the rendezvous gives each worker its rank"},
     {"parameter_broadcast",
      "has no effect: all workers begin with the same values, from spec.training.seed"},
-    {"force_fp32_communication", "has no effect: gradients travel as fp32"},
+    {"force_fp32_communication", "has no effect: what ranks add up travels as fp32"},
 };
 
-static void warn_of_optimizer(const cJSON *context, const char *path, const struct context_job *job,
-                              struct fleet_errors *warnings)
+static void warn_of_optimizer(const cJSON *context, const char *path,
+                              const struct context_outcome *job, struct fleet_errors *warnings)
 {
     static const char *const keys[] = {"parallel_optimizer_config.parallel_optimizer_threshold",
                                        "parallel_optimizer_config.gradient_accumulation_shard",
@@ -276,40 +309,46 @@ static void warn_of_optimizer(const cJSON *context, const char *path, const stru
     if (!divides_optimizer(context))
         return;
     if (job->world == 1)
-        report(warnings, path, "enable_parallel_optimizer",
-               "has no effect: one rank has all of the states");
-    else if (shard_size(context, job->world) < 0)
-        report(warnings, path, SHARD_SIZE,
-               "divides nothing: %" PRId64 " does not divide the %" PRId64
-               " ranks, and parameters stay whole",
-               number_at(context, SHARD_SIZE, -1), job->world);
+        context_report(warnings, path, "enable_parallel_optimizer",
+                       "has no effect: one rank has all of the states");
+    else if (context_shard_size(context, job->world) < 0)
+        context_report(warnings, path, CONTEXT_SHARD_SIZE,
+                       "divides nothing: %" PRId64 " does not divide the %" PRId64
+                       " ranks, and parameters stay whole",
+                       context_number(context, CONTEXT_SHARD_SIZE, -1), job->world);
     for (size_t i = 0; i < FLEET_COUNT(keys); i++)
         if (fleet_json_at(context, keys[i]))
-            report(warnings, path, keys[i],
-                   "has no effect in data_parallel: whole parameters are given to ranks");
+            context_report(warnings, path, keys[i],
+                           "has no effect in data_parallel: whole parameters are given to ranks");
 }
 
-void context_warn(const cJSON *context, const char *path, const struct context_job *job,
+void context_warn(const cJSON *context, const char *path, const struct context_outcome *outcome,
                   struct fleet_errors *warnings)
 {
     enum context_mode mode = context_mode(context);
+    int64_t replicas = outcome->world / (has_graph(context) ? context_unit(outcome->strategy) : 1);
 
-    if (!divides_data(context)) {
-        if (mode != CONTEXT_STAND_ALONE)
-            report(warnings, path, "",
-                   "is checked; the built-in trainer does not run %s yet, and divides the batch as "
-                   "%s says",
-                   context_mode_text(mode), job->strategy_path);
+    if (!divides_data(context) && !has_graph(context)) {
+        if (mode == CONTEXT_STAND_ALONE && fleet_json_at(context, needless[0].key))
+            context_report(warnings, path, needless[0].key, "%s", needless[0].reason);
+        else if (mode != CONTEXT_STAND_ALONE)
+            context_report(warnings, path, "",
+                           "is checked; the built-in trainer does not run %s yet, and divides the "
+                           "batch as %s says",
+                           context_mode_text(mode), outcome->strategy_path);
         return;
     }
-    if (!fleet_json_at(context, "gradients_mean") && job->world > 1)
-        report(warnings, path, "",
-               "gradients_mean is false where it is not given: the gradients of %" PRId64
-               " ranks are added, not averaged",
-               job->world);
+    if (!fleet_json_at(context, "gradients_mean") && replicas > 1)
+        context_report(warnings, path, "",
+                       "gradients_mean is false where it is not given: the gradients of %" PRId64
+                       " %s are added, not averaged",
+                       replicas, has_graph(context) ? "replicas" : "ranks");
     for (size_t i = 0; i < FLEET_COUNT(needless); i++)
         if (fleet_json_at(context, needless[i].key) &&
             !cJSON_IsFalse(fleet_json_at(context, needless[i].key)))
-            report(warnings, path, needless[i].key, "%s", needless[i].reason);
-    warn_of_optimizer(context, path, job, warnings);
+            context_report(warnings, path, needless[i].key, "%s", needless[i].reason);
+    if (has_graph(context))
+        context_graph_warn(context, path, outcome, warnings);
+    else
+        warn_of_optimizer(context, path, outcome, warnings);
 }

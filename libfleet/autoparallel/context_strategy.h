@@ -7,7 +7,7 @@
  * spec.strategyOptions. The plan, the checks and the trainer then know one description of the job.
  *
  * In data_parallel, and in hybrid_parallel, because no built-in model has layerwise_parallel
- * parameters:
+ * parameters, and in semi_auto_parallel:
  *
  *   gradients_mean            true: gradient_scale_configs.scale_strategy: avg. false, or left out:
  *                             sum, as MindSpore does
@@ -15,14 +15,24 @@
  *   comm_fusion.allreduce     mode auto: fuse_grad_size_in_MB: 64; mode size: that many megabytes;
  *                             mode index: strategyOptions.allReduceEnds
  *   all_reduce_fusion_config  strategyOptions.allReduceEnds
- *   enable_parallel_optimizer sharding: true (data_parallel alone), and with
+ *   enable_parallel_optimizer sharding: true (not hybrid_parallel), and with
  *   parallel_optimizer_config.optimizer_weight_shard_size below the number of ranks:
  *                             sharding_configs.hybrid_dp and sharding_group_size
  *   force_fp32_communication  nothing: gradients travel as fp32, unless fp16_allreduce is on, which
  *                             contradicts it
  *
- * stand_alone, semi_auto_parallel and auto_parallel change nothing. Specification: MindSpore r2.3,
- * mindspore/context.py.
+ * In semi_auto_parallel also:
+ *
+ *   pipeline_stages           hybrid_configs.pp_degree, and pipeline: true above 1
+ *   pipeline_config           pipeline_configs.schedule_mode: 1F1B for 1f1b, F-then-B for gpipe
+ *   enable_parallel_optimizer beside stages or tensor parallelism hybrid_configs.sharding_degree
+ *   parallel_optimizer_config optimizer_level is sharding_configs.stage, level1 1 … level3 3;
+ *                             gradient_accumulation_shard: true is stage 2 at least
+ *   comm_fusion.allgather     with level3 sharding_configs.fuse_broadcast_MB
+ *   loss_repeated_mean        false: strategyOptions.repeatedLossAdds, with tensor parallelism
+ *   gradient_fp32_sync        nothing, as force_fp32_communication
+ *
+ * stand_alone and auto_parallel change nothing. Specification: MindSpore r2.3, mindspore/context.py.
  */
 
 #include <stdint.h>
@@ -53,9 +63,17 @@ void context_apply(const cJSON *context, const char *path, const struct context_
  * "comm_fusion.allreduce"), "" if the context does it without a key; static. NULL: it does not. */
 const char *context_key_of(const cJSON *context, const char *setting);
 
+/* What became of a context: context_apply() has filled the strategy. */
+struct context_outcome {
+    const char *strategy_path;
+    int64_t world;
+    const struct strategy *strategy;
+    const struct strategy_options *options;
+};
+
 /* Append what a user of the built-in trainer may not expect of `context`, which has passed
  * context_check(): gradients that are added, keys that need nothing here, modes that do not run. */
-void context_warn(const cJSON *context, const char *path, const struct context_job *job,
+void context_warn(const cJSON *context, const char *path, const struct context_outcome *outcome,
                   struct fleet_errors *warnings);
 
 #endif

@@ -80,6 +80,14 @@ static const struct fleet_field options_fields[] = {
      .description = "The last gradient of each all-reduce, by the number of its parameter from 0, "
                     "ascending; in place of sizes, as MindSpore's all_reduce_fusion_config. It "
                     "changes no result."},
+    {.name = "repeatedLossAdds",
+     .kind = FLEET_FIELD_BOOL,
+     .offset = offsetof(struct strategy_options, repeated_loss_adds),
+     .presence = FLEET_PRESENCE(struct strategy_options, has_repeated_loss_adds),
+     .default_words = "false",
+     .description = "Tensor parallelism: gradients are multiplied by the number of ranks that "
+                    "share tensors, since each of them computes the loss; as MindSpore's "
+                    "loss_repeated_mean: false."},
     {0},
 };
 

@@ -56,6 +56,9 @@ struct strategy_options {
      * beyond the parameters are passed over, and the last all-reduce takes what is left. None: by
      * size. */
     struct strategy_ends all_reduce_ends;
+    /* Ranks that share tensors compute one loss; its gradient counts once for each of them. */
+    bool repeated_loss_adds;
+    bool has_repeated_loss_adds; /* it was given */
 };
 
 extern const struct fleet_object strategy_options_type;

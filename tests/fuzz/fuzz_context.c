@@ -41,6 +41,8 @@ static void apply(const cJSON *json)
     struct fleet_errors errors = {0}, again = {0};
     STRATEGY_AUTO struct strategy s = {0}, before = {0};
     struct strategy_options options;
+    struct context_outcome outcome = {
+        .strategy_path = "spec.strategy", .world = 4, .strategy = &s, .options = &options};
 
     strategy_init(&s);
     strategy_options_init(&options);
@@ -48,7 +50,7 @@ static void apply(const cJSON *json)
     strategy_copy(&before, &s);
     context_apply(json, PATH, &job, &s, &options, &again);
     fleet_assert(strategy_means_same(&s, &before) && errors.count == again.count);
-    context_warn(json, PATH, &job, &errors);
+    context_warn(json, PATH, &outcome, &errors);
     fleet_errors_release(&errors);
     fleet_errors_release(&again);
 }

@@ -14,8 +14,8 @@
 #define LIMIT_S 600.0
 #define DATA    "parallel_mode: data_parallel, "
 
-/* The digest of the weights after ten steps, with more lines of the spec. */
-static void train(int workers, const char *lines, char sha256[65])
+/* The digest of the weights after ten steps, with more of the optimizer and lines of the spec. */
+static void train_with(int workers, const char *optimizer, const char *lines, char sha256[65])
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
@@ -29,15 +29,20 @@ static void train(int workers, const char *lines, char sha256[65])
         "  training:\n"
         "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
         "    data: {tokenizer: synthetic-markov, symbols: 16}\n"
-        "    optimizer: {name: adamw, learningRate: 1.0e-3}\n"
+        "    optimizer: {name: adamw, learningRate: 1.0e-3%s%s}\n"
         "    globalBatchSize: 8\n    microBatchSize: 1\n    steps: 10\n%s\n",
-        workers, lines);
+        workers, *optimizer ? ", " : "", optimizer, lines);
     write_file("job.yaml", text.text, text.length);
     job_run(arguments, LIMIT_S, NULL, NULL, &run);
     if (run.exit_code != 0 || run.problem[0])
         fail_msg("%s: exit %d, problem \"%s\": %s", lines, run.exit_code, run.problem, run.errors);
     memcpy(sha256, run.sha256, 65);
     job_run_release(&run);
+}
+
+static void train(int workers, const char *lines, char sha256[65])
+{
+    train_with(workers, "", lines, sha256);
 }
 
 static void test_auto_parallel__means_what_the_strategy_says(void **state)
@@ -82,6 +87,56 @@ static void test_auto_parallel__divides_and_fuses_without_a_change(void **state)
     }
 }
 
+#define GRAPH "  autoParallel: {parallel_mode: semi_auto_parallel, "
+#define TWICE "rescaleGrad: 2"
+
+/* Neither stages nor shards change a bit; sums do, by an exact factor. */
+static void test_auto_parallel__divides_a_graph_into_stages(void **state)
+{
+    static const struct {
+        int workers;
+        const char *lines;
+        bool is_twice; /* gradients are multiplied by two */
+    } jobs[] = {
+        {2, GRAPH "gradients_mean: true}", false},
+        {2, GRAPH "gradients_mean: true, pipeline_stages: 2, device_num: 2}", false},
+        {4,
+         GRAPH "gradients_mean: true, pipeline_stages: 2, enable_parallel_optimizer: true, "
+               "pipeline_config: {pipeline_interleave: true, pipeline_scheduler: gpipe}, "
+               "parallel_optimizer_config: {gradient_accumulation_shard: true}}",
+         false},
+        {4, GRAPH "pipeline_stages: 2}", true},
+    };
+    char plain[65], twice[65], other[65];
+
+    (void)state;
+    train(1, "", plain);
+    train_with(1, TWICE, "", twice);
+    assert_string_not_equal(plain, twice);
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
+        train(jobs[i].workers, jobs[i].lines, other);
+        assert_string_equal(other, jobs[i].is_twice ? twice : plain);
+    }
+}
+
+/* Two ranks compute one loss: its gradient counts once, or twice. */
+static void test_auto_parallel__counts_a_repeated_loss(void **state)
+{
+    static const char tensor[] = "  strategy: {hybrid_configs: {mp_degree: 2}}\n";
+    char lines[300], plain[65], twice[65], other[65];
+
+    (void)state;
+    train(2, tensor, plain);
+    train_with(2, TWICE, tensor, twice);
+    (void)snprintf(lines, sizeof(lines), "%s" GRAPH "gradients_mean: true}", tensor);
+    train(2, lines, other);
+    assert_string_equal(other, plain);
+    (void)snprintf(lines, sizeof(lines),
+                   "%s" GRAPH "gradients_mean: true, loss_repeated_mean: false}", tensor);
+    train(2, lines, other);
+    assert_string_equal(other, twice);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -89,6 +144,10 @@ int main(void)
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__divides_and_fuses_without_a_change,
                                         job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_auto_parallel__divides_a_graph_into_stages,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_auto_parallel__counts_a_repeated_loss, job_folder_make,
+                                        job_folder_remove),
     };
     return cmocka_run_group_tests_name("auto_parallel", tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include "libfleet/plan/plan.h"
 #include "libfleet/program/dgc.h"
 #include "libfleet/program/print.h"
+#include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 #include "libfleet/training/averaging.h"
 #include "libfleet/training/loss_scaling.h"
@@ -135,6 +136,8 @@ void outcome_of(const cJSON *json, int workers, struct outcome *o)
         request.policy = job.spec.strategy_policy;
         if (plan_build(&request, &plan, &o->errors) == 0) {
             append_plan(o, &plan);
+            fleet_strbuf_appendf(&o->runs, "%d %d\n", choices_scale(&plan.selection.final),
+                                 job.spec.strategy_options.repeated_loss_adds);
             plan_release(&plan);
         }
     }

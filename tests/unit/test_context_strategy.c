@@ -81,7 +81,7 @@ static void test_context_strategy__sets_what_a_key_means(void **state)
     static const struct row rows[] = {
         {"{}", "{}", 4, "{}"},
         {"{gradients_mean: true}", "{}", 4, "{}"}, /* stand_alone */
-        {"{parallel_mode: semi_auto_parallel, gradients_mean: false}", "{}", 4, "{}"},
+        {"{parallel_mode: auto_parallel, gradients_mean: false}", "{}", 4, "{}"},
         {"{" DATA "gradients_mean: true}", "{}", 4, "{" AVG "}"},
         {"{" DATA "gradients_mean: false}", "{}", 4, "{" SUM "}"},
         {"{" DATA "}", "{}", 4, "{" SUM "}"},
@@ -110,6 +110,57 @@ static void test_context_strategy__sets_what_a_key_means(void **state)
          "parallel_optimizer_config: {optimizer_weight_shard_size: 3}}",
          "{}", 4, "{" SUM "}"},
         {"{" DATA "force_fp32_communication: true}", "{}", 4, "{" SUM "}"},
+    };
+
+    (void)state;
+    check(rows, FLEET_COUNT(rows));
+}
+
+#define GRAPH "parallel_mode: semi_auto_parallel, gradients_mean: true, "
+
+static void test_context_strategy__divides_a_graph(void **state)
+{
+    static const struct row rows[] = {
+        {"{" GRAPH "}", "{}", 8, "{" AVG "}"},
+        {"{" GRAPH "pipeline_stages: 1}", "{}", 8, "{" AVG "}"},
+        {"{" GRAPH "pipeline_stages: 2}", "{}", 8,
+         "{\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":2}," AVG "}"},
+        {"{" GRAPH "pipeline_stages: 2, pipeline_config: {pipeline_interleave: true, "
+         "pipeline_scheduler: gpipe}}",
+         "{}", 8,
+         "{\"pipeline\":true,\"pipeline_configs\":{\"schedule_mode\":\"F-then-B\"},\"hybrid_configs\":{\"pp_degree\":2}," AVG
+         "}"},
+        {"{" GRAPH "enable_parallel_optimizer: true}", "{}", 8, "{\"sharding\":true," AVG "}"},
+        {"{" GRAPH "enable_parallel_optimizer: true, pipeline_stages: 2}", "{}", 8,
+         "{\"pipeline\":true,\"sharding\":true,\"hybrid_configs\":{\"pp_degree\":2,\"sharding_degree\":4}," AVG
+         "}"},
+        {"{" GRAPH "enable_parallel_optimizer: true, pipeline_stages: 8}", "{}", 8,
+         "{\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":8}," AVG "}"},
+        {"{" GRAPH "enable_parallel_optimizer: true, parallel_optimizer_config: "
+         "{optimizer_weight_shard_size: 2, gradient_accumulation_shard: true}}",
+         "{hybrid_configs: {mp_degree: 2}}", 8,
+         "{\"sharding\":true,\"sharding_configs\":{\"stage\":2},\"hybrid_configs\":{\"mp_degree\":2,\"sharding_degree\":2}," AVG
+         "}"},
+        {"{" GRAPH "enable_parallel_optimizer: true, comm_fusion: {allgather: {mode: size, "
+         "config: 5}}, parallel_optimizer_config: {optimizer_level: level3}}",
+         "{}", 8,
+         "{\"sharding\":true,\"sharding_configs\":{\"fuse_broadcast_MB\":5,\"stage\":3}," AVG "}"},
+        {"{" GRAPH "enable_parallel_optimizer: true, pipeline_stages: 2, "
+         "parallel_optimizer_config: {optimizer_level: level3}}",
+         "{}", 8,
+         "{\"pipeline\":true,\"sharding\":true,\"hybrid_configs\":{\"pp_degree\":2,\"sharding_degree\":4}," AVG
+         "} "
+         "spec.autoParallel.parallel_optimizer_config.optimizer_level: level3 gathers parameters "
+         "as they are used, which ranks that share a model (pipeline_stages, tensor parallelism) "
+         "cannot do yet: use level2"},
+        {"{" GRAPH "pipeline_stages: 2}", "{hybrid_configs: {pp_degree: 4}}", 8,
+         "{"
+         "\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":4}," AVG "} "
+         "spec.autoParallel.pipeline_stages: asks for hybrid_configs.pp_degree: 2, but "
+         "spec.strategy.hybrid_configs.pp_degree is 4; give one of the two"},
+        {"{" GRAPH "gradient_fp32_sync: true}", "{fp16_allreduce: true}", 4,
+         "{\"fp16_allreduce\":true," AVG "} spec.autoParallel.gradient_fp32_sync: asks for "
+         "fp16_allreduce: false, but spec.strategy.fp16_allreduce is true; give one of the two"},
     };
 
     (void)state;
@@ -172,10 +223,18 @@ static void test_context_strategy__passes_over_what_it_cannot_read(void **state)
 static void expect_warning(const char *context, int64_t world, const char *wanted)
 {
     FLEET_AUTO_JSON cJSON *json = parse(context);
+    STRATEGY_AUTO struct strategy s = {0};
+    struct strategy_options options;
     struct context_job job = {.strategy_path = "spec.strategy", .world = world};
-    struct fleet_errors warnings = {0};
+    struct context_outcome outcome = {
+        .strategy_path = "spec.strategy", .world = world, .strategy = &s, .options = &options};
+    struct fleet_errors warnings = {0}, errors = {0};
 
-    context_warn(json, "spec.autoParallel", &job, &warnings);
+    strategy_init(&s);
+    strategy_options_init(&options);
+    context_apply(json, "spec.autoParallel", &job, &s, &options, &errors);
+    fleet_errors_release(&errors);
+    context_warn(json, "spec.autoParallel", &outcome, &warnings);
     if (!wanted)
         assert_int_equal(warnings.count, 0);
     for (size_t i = 0; wanted && i < 1; i++) {
@@ -211,7 +270,9 @@ static void test_context_strategy__names_the_key_that_set_a_setting(void **state
     expect_key("{" DATA "device_num: 2}", "gradient_scale_configs.scale_strategy", "");
     expect_key("{" DATA "gradients_mean: true}", "fuse_grad_size_in_MB", NULL);
     expect_key("{" DATA "gradients_mean: true}", "fuse_grad_size_in_num", NULL);
-    expect_key("{parallel_mode: semi_auto_parallel, gradients_mean: true}",
+    expect_key("{" GRAPH "pipeline_stages: 2}", "hybrid_configs.pp_degree", "pipeline_stages");
+    expect_key("{" DATA "pipeline_stages: 2}", "hybrid_configs.pp_degree", NULL);
+    expect_key("{parallel_mode: auto_parallel, gradients_mean: true}",
                "gradient_scale_configs.scale_strategy", NULL);
     assert_null(context_key_of(NULL, "sharding"));
 }
@@ -247,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_context_strategy__sets_what_a_key_means),
+        cmocka_unit_test(test_context_strategy__divides_a_graph),
         cmocka_unit_test(test_context_strategy__agrees_or_contradicts),
         cmocka_unit_test(test_context_strategy__passes_over_what_it_cannot_read),
         cmocka_unit_test(test_context_strategy__names_the_key_that_set_a_setting),

@@ -32,12 +32,17 @@ int64_t update_averaged(const struct trainer *trainer)
 }
 
 /* What the mean over all micro-batches is multiplied by: scale_strategy sum adds the means of the
- * replicas. */
+ * replicas, repeatedLossAdds those of the ranks that compute one loss. */
 static double scale_of(const struct trainer *trainer)
 {
-    const struct strategy *strategy = &trainer->job.plan.selection.final;
+    const struct plan *plan = &trainer->job.plan;
+    double scale = choices_scale(&plan->selection.final) == CHOICES_SCALE_SUM
+                       ? (double)trainer->progress.replicas
+                       : 1.0;
 
-    return choices_scale(strategy) == CHOICES_SCALE_SUM ? (double)trainer->progress.replicas : 1.0;
+    return trainer->job.strategy.options.repeated_loss_adds
+               ? scale * plan->topology.degree[TOPOLOGY_MODEL]
+               : scale;
 }
 
 /* The learning rate moves with every complete update, applied or skipped; the powers of beta with
