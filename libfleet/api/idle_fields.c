@@ -74,6 +74,15 @@ static const char *pipeline_schedule(const struct fleetjob_spec *spec, const str
                           s);
 }
 
+static const char *repeated_loss(const struct fleetjob_spec *spec, const struct strategy *s)
+{
+    return spec->strategy_options.repeated_loss_adds && s->hybrid_configs.mp_degree <= 1 &&
+                   s->sharding_configs.mp_degree <= 1 &&
+                   s->tensor_parallel_configs.tensor_parallel_degree <= 1
+               ? "no ranks share tensors"
+               : NULL;
+}
+
 static const char *pipeline_chunks(const struct fleetjob_spec *spec, const struct strategy *s)
 {
     return needs_pipeline(spec->strategy_options.pipeline_chunks > 1, s);
@@ -173,6 +182,7 @@ static const struct {
     {"spec.strategyOptions.allReduceEnds", all_reduce_ends},
     {"spec.strategyOptions.pipelineSchedule", pipeline_schedule},
     {"spec.strategyOptions.pipelineChunks", pipeline_chunks},
+    {"spec.strategyOptions.repeatedLossAdds", repeated_loss},
     {"spec.strategyOptions.pipelineLayers", pipeline_layers},
     {"spec.training.deterministic", deterministic},
     {"spec.training.optimizer.nesterov", nesterov},

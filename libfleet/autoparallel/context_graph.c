@@ -40,9 +40,8 @@ static void apply_schedule(const struct context_apply *a)
     static const char scheduler[] = "pipeline_config.pipeline_scheduler";
     static const char interleave[] = "pipeline_config.pipeline_interleave";
     struct strategy_pipeline_config *config = &a->strategy->pipeline_configs;
-    enum choices_schedule wanted = is_word(a->context, scheduler, "gpipe")
-                                       ? CHOICES_SCHEDULE_F_THEN_B
-                                       : CHOICES_SCHEDULE_1F1B;
+    enum choices_schedule wanted =
+        is_word(a->context, scheduler, "gpipe") ? CHOICES_SCHEDULE_F_THEN_B : CHOICES_SCHEDULE_1F1B;
 
     if (!at(a->context, "pipeline_config"))
         return;
@@ -131,7 +130,8 @@ static void apply_optimizer(const struct context_apply *a)
 {
     static const char key[] = "enable_parallel_optimizer";
     struct strategy *s = a->strategy;
-    int64_t replicas = a->job->world / context_unit(s), size = context_shard_size(a->context, replicas);
+    int64_t replicas = a->job->world / context_unit(s),
+            size = context_shard_size(a->context, replicas);
     int stage = stage_of(a->context);
 
     if (!cJSON_IsTrue(at(a->context, key)) || replicas == 1 || size < 0 ||
@@ -171,9 +171,10 @@ static void apply_loss(const struct context_apply *a)
     if (!cJSON_IsBool(mean) || a->strategy->hybrid_configs.mp_degree <= 1)
         return;
     if (options->has_repeated_loss_adds && options->repeated_loss_adds != adds) {
-        context_report(a->errors, a->path, key,
-                       "is %s, but spec.strategyOptions.repeatedLossAdds is %s; give one of the two",
-                       adds ? "false" : "true", adds ? "false" : "true");
+        context_report(
+            a->errors, a->path, key,
+            "is %s, but spec.strategyOptions.repeatedLossAdds is %s; give one of the two",
+            adds ? "false" : "true", adds ? "false" : "true");
         return;
     }
     options->repeated_loss_adds = adds;
@@ -222,8 +223,8 @@ static const struct {
      "has no effect: sums that divide gradients are cut where the all-reduces are cut", false},
 };
 
-static void warn_of_optimizer(const cJSON *context, const char *path, const struct context_outcome *job,
-                              struct fleet_errors *warnings)
+static void warn_of_optimizer(const cJSON *context, const char *path,
+                              const struct context_outcome *job, struct fleet_errors *warnings)
 {
     static const char *const divided[] = {CONFIG "gradient_accumulation_shard",
                                           CONFIG "optimizer_level"};
@@ -248,8 +249,8 @@ static void warn_of_optimizer(const cJSON *context, const char *path, const stru
                        context_number(context, CONTEXT_SHARD_SIZE, -1), replicas);
 }
 
-static void warn_of_stages(const cJSON *context, const char *path, const struct context_outcome *job,
-                           struct fleet_errors *warnings)
+static void warn_of_stages(const cJSON *context, const char *path,
+                           const struct context_outcome *job, struct fleet_errors *warnings)
 {
     static const char interleave[] = "pipeline_config.pipeline_interleave";
 
@@ -269,7 +270,8 @@ void context_graph_warn(const cJSON *context, const char *path, const struct con
         if (item && (needless[i].also_false || !cJSON_IsFalse(item)))
             context_report(warnings, path, needless[i].key, "%s", needless[i].reason);
     }
-    if (cJSON_IsFalse(at(context, "loss_repeated_mean")) && job->strategy->hybrid_configs.mp_degree <= 1)
+    if (cJSON_IsFalse(at(context, "loss_repeated_mean")) &&
+        job->strategy->hybrid_configs.mp_degree <= 1)
         context_report(warnings, path, "loss_repeated_mean",
                        "has no effect: no two ranks compute the same loss without tensor "
                        "parallelism");

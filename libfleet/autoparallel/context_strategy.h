@@ -32,7 +32,8 @@
  *   loss_repeated_mean        false: strategyOptions.repeatedLossAdds, with tensor parallelism
  *   gradient_fp32_sync        nothing, as force_fp32_communication
  *
- * stand_alone and auto_parallel change nothing. Specification: MindSpore r2.3, mindspore/context.py.
+ * stand_alone and auto_parallel change nothing. Specification: MindSpore r2.3,
+ * mindspore/context.py.
  */
 
 #include <stdint.h>

@@ -31,7 +31,7 @@
 static const struct row {
     const char *key;    /* that must act, be refused or be named */
     const char *with;   /* members of the context */
-    const char *beside; /* members that stand in the context with the key and without it */
+    const char *beside; /* members of the context in both jobs: with the key, without it */
 } rows[] = {
     {"device_num", "\"device_num\":3", NULL},
     {"global_rank", "\"global_rank\":1", NULL},
@@ -66,12 +66,12 @@ static const struct row {
     {"force_fp32_communication", "\"force_fp32_communication\":true", NULL},
     {"all_reduce_fusion_config", "\"all_reduce_fusion_config\":[1,3]", NULL},
     {"comm_fusion.openstate", "\"comm_fusion\":{\"openstate\":false}", NULL},
-    {"comm_fusion.allreduce",
-     "\"comm_fusion\":{\"allreduce\":{\"mode\":\"auto\",\"config\":null}}", NULL},
+    {"comm_fusion.allreduce", "\"comm_fusion\":{\"allreduce\":{\"mode\":\"auto\",\"config\":null}}",
+     NULL},
     {"comm_fusion.allreduce", "\"comm_fusion\":{\"allreduce\":{\"mode\":\"size\",\"config\":1}}",
      NULL},
-    {"comm_fusion.allreduce",
-     "\"comm_fusion\":{\"allreduce\":{\"mode\":\"index\",\"config\":[0]}}", NULL},
+    {"comm_fusion.allreduce", "\"comm_fusion\":{\"allreduce\":{\"mode\":\"index\",\"config\":[0]}}",
+     NULL},
     {"comm_fusion.allgather", "\"comm_fusion\":{\"allgather\":{\"mode\":\"size\",\"config\":1}}",
      NULL},
     {"comm_fusion.reducescatter",
@@ -87,8 +87,8 @@ static const struct row {
      "\"pipeline_config\":{\"pipeline_interleave\":true,\"pipeline_scheduler\":\"1f1b\"}", STAGES},
 };
 
-static const char *const modes[] = {"", "stand_alone", "data_parallel", "hybrid_parallel",
-                                    "semi_auto_parallel", "auto_parallel"};
+static const char *const modes[] = {
+    "", "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel"};
 
 struct place {
     int model, workers;

@@ -128,19 +128,19 @@ static void test_context_strategy__divides_a_graph(void **state)
         {"{" GRAPH "pipeline_stages: 2, pipeline_config: {pipeline_interleave: true, "
          "pipeline_scheduler: gpipe}}",
          "{}", 8,
-         "{\"pipeline\":true,\"pipeline_configs\":{\"schedule_mode\":\"F-then-B\"},\"hybrid_configs\":{\"pp_degree\":2}," AVG
-         "}"},
+         "{\"pipeline\":true,\"pipeline_configs\":{\"schedule_mode\":\"F-then-B\"},"
+         "\"hybrid_configs\":{\"pp_degree\":2}," AVG "}"},
         {"{" GRAPH "enable_parallel_optimizer: true}", "{}", 8, "{\"sharding\":true," AVG "}"},
         {"{" GRAPH "enable_parallel_optimizer: true, pipeline_stages: 2}", "{}", 8,
-         "{\"pipeline\":true,\"sharding\":true,\"hybrid_configs\":{\"pp_degree\":2,\"sharding_degree\":4}," AVG
-         "}"},
+         "{\"pipeline\":true,\"sharding\":true,"
+         "\"hybrid_configs\":{\"pp_degree\":2,\"sharding_degree\":4}," AVG "}"},
         {"{" GRAPH "enable_parallel_optimizer: true, pipeline_stages: 8}", "{}", 8,
          "{\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":8}," AVG "}"},
         {"{" GRAPH "enable_parallel_optimizer: true, parallel_optimizer_config: "
          "{optimizer_weight_shard_size: 2, gradient_accumulation_shard: true}}",
          "{hybrid_configs: {mp_degree: 2}}", 8,
-         "{\"sharding\":true,\"sharding_configs\":{\"stage\":2},\"hybrid_configs\":{\"mp_degree\":2,\"sharding_degree\":2}," AVG
-         "}"},
+         "{\"sharding\":true,\"sharding_configs\":{\"stage\":2},"
+         "\"hybrid_configs\":{\"mp_degree\":2,\"sharding_degree\":2}," AVG "}"},
         {"{" GRAPH "enable_parallel_optimizer: true, comm_fusion: {allgather: {mode: size, "
          "config: 5}}, parallel_optimizer_config: {optimizer_level: level3}}",
          "{}", 8,
@@ -148,8 +148,8 @@ static void test_context_strategy__divides_a_graph(void **state)
         {"{" GRAPH "enable_parallel_optimizer: true, pipeline_stages: 2, "
          "parallel_optimizer_config: {optimizer_level: level3}}",
          "{}", 8,
-         "{\"pipeline\":true,\"sharding\":true,\"hybrid_configs\":{\"pp_degree\":2,\"sharding_degree\":4}," AVG
-         "} "
+         "{\"pipeline\":true,\"sharding\":true,"
+         "\"hybrid_configs\":{\"pp_degree\":2,\"sharding_degree\":4}," AVG "} "
          "spec.autoParallel.parallel_optimizer_config.optimizer_level: level3 gathers parameters "
          "as they are used, which ranks that share a model (pipeline_stages, tensor parallelism) "
          "cannot do yet: use level2"},

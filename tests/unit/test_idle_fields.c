@@ -49,6 +49,8 @@ static const struct {
     {"strategyOptions: {allReduceEnds: [1]}", ADAMW, ""},
     {"strategyOptions: {allReduceEnds: [1]}, strategy: {fuse_all_reduce_ops: false}", ADAMW,
      "spec.strategyOptions.allReduceEnds: has no effect: fuse_all_reduce_ops is off\n"},
+    {"strategyOptions: {repeatedLossAdds: true}", ADAMW,
+     "spec.strategyOptions.repeatedLossAdds: has no effect: no ranks share tensors\n"},
     {"strategyOptions: {pipelineSchedule: zeroBubble, pipelineChunks: 2}", ADAMW,
      "spec.strategyOptions.pipelineSchedule: has no effect: pipeline is off\n"
      "spec.strategyOptions.pipelineChunks: has no effect: pipeline is off\n"},
