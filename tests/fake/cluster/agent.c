@@ -9,11 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "libfleet/api/wellknown.h"
+#include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
-#include "libfleet/kube/meta.h"
 #include "tests/fake/cluster/rules.h"
 
 /* ---- the network ----------------------------------------------------------------------------- */
@@ -184,14 +183,6 @@ struct cluster_agent *cluster_agent_find(struct cluster *c, const char *pod_uid)
     return NULL;
 }
 
-static int label(const cJSON *pod, const char *key)
-{
-    const char *text = kube_meta_label(pod, key);
-
-    fleet_assert(text);
-    return (int)(text[0] - '0') * (text[1] ? 10 : 1) + (text[1] ? text[1] - '0' : 0);
-}
-
 void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
 {
     struct cluster_agent *a = &c->agents[c->agent_count];
@@ -206,14 +197,13 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
                                    .apply = host_apply,
                                    .failed = host_failed,
                                    .user = a};
+    bool is_named;
 
     fleet_assert(c->agent_count < CLUSTER_AGENTS);
     *a = (struct cluster_agent){.cluster = c,
                                 .is_alive = true,
                                 .number = c->agent_count++,
                                 .node = node,
-                                .index = label(pod, WELLKNOWN_LABEL_INDEX),
-                                .attempt = label(pod, WELLKNOWN_LABEL_ATTEMPT),
                                 .kill_at_ms = INFINITY,
                                 .exit_code = -1,
                                 .last_place = -1,
@@ -222,6 +212,8 @@ void cluster_agent_start(struct cluster *c, int node, const cJSON *pod)
         c, cJSON_GetStringValue(fleet_json_at(pod, "metadata.ownerReferences[0].uid")));
     (void)snprintf(a->pod, sizeof(a->pod), "%s",
                    cJSON_GetStringValue(fleet_json_at(pod, "metadata.name")));
+    is_named = worker_name_parse(a->pod, c->jobs[a->job].name, &a->index, &a->attempt);
+    fleet_assert(is_named); /* its labels may have been removed */
     (void)snprintf(a->uid, sizeof(a->uid), "%s",
                    cJSON_GetStringValue(fleet_json_at(pod, "metadata.uid")));
     (void)snprintf(a->address, sizeof(a->address), "10.1.%d.%d", a->number / 250,

@@ -210,12 +210,21 @@ void cluster_restarts_assign(struct cluster *c, struct cluster_run *run, int res
     job->was_suspended = job->is_suspended;
 }
 
+/* The leader that made the newest generation decided, though its status came after all members of
+ * that generation had ended (seed 115001319). */
+static bool had_last_trouble(const struct cluster *c, int job)
+{
+    int newest = c->jobs[job].newest_run;
+
+    return newest >= 0 && c->runs[newest].leaders == c->leaders && had_trouble(c, &c->runs[newest]);
+}
+
 void cluster_restarts_used_up(struct cluster *c, int job)
 {
     bool is_unreached;
     const struct cluster_run *run = find_known(c, job, &is_unreached);
 
-    if (run && !c->jobs[job].is_status_lost && !had_trouble(c, run) &&
+    if (run && !c->jobs[job].is_status_lost && !had_trouble(c, run) && !had_last_trouble(c, job) &&
         !cluster_excuse_restart(c, run))
         cluster_broken(c, "(8) job %d has used up its restarts, but nothing was wrong", job);
 }
