@@ -289,6 +289,7 @@ FUZZ_CFLAGS := -std=c17 -D_GNU_SOURCE -I. -O1 -g -fsanitize=fuzzer-no-link,addre
 FUZZ_OBJECTS := $(patsubst %.c,build/fuzz/%.o,$(LIBFLEET) agent/link.c agent/link_message.c \
     agent/progress_line.c agent/runtime/comm/type.c \
     $(addprefix distributed/,rpc/frame.c rpc/pack.c data/instance.c) \
+    $(addprefix distributed/ps/,file_read.c file_write.c frame.c merge.c rule.c table.c) \
     $(call sources,agent/runtime/checkpoint agent/runtime/data agent/runtime/tensorboard) \
     $(addprefix cli/curves/,curve.c loss_decode.c loss_record.c event_losses.c json_losses.c))
 build/fuzz/%.o: %.c

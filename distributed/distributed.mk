@@ -37,7 +37,7 @@ install-library: library ## the library, its headers, its pkg-config file and it
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
     $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed \
-        test_fleet_data test_fs test_ps test_rpc test_spawn)
+        test_fleet_data test_fs test_ps test_ps_faults test_rpc test_spawn)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread
 
@@ -45,9 +45,15 @@ $(OUT)/bench/bench_rpc: $(OUT)/tests/bench/bench_rpc.o $(LIBRARY)
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib)
 
-# It looks at what the library does not export.
+# These look at what the library does not export.
 $(OUT)/tests/unit/test_instance: $(OUT)/tests/unit/test_instance.o \
     $(OUT)/distributed/data/instance.o $(OUT)/libfleet/base/error.o
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lm
+
+$(OUT)/tests/unit/test_ps_table: $(addprefix $(OUT)/,tests/unit/test_ps_table.o \
+    $(addprefix distributed/ps/,frame.o merge.o rule.o table.o) \
+    $(addprefix libfleet/base/,assert.o error.o random.o))
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lm
 

@@ -8,6 +8,7 @@ tests='tests/integration/test_ddp.c tests/integration/test_ddp_use.c
     tests/integration/test_fs.c tests/integration/test_fleet_data.c
     tests/integration/test_inference_model.c
     tests/integration/test_spawn.c tests/integration/test_launch.c
+    tests/integration/test_ps.c
     tests/unit/test_role.c'
 cat <<'END'
 # The distributed API
@@ -18,7 +19,8 @@ What `paddle.distributed` offers, and the C function that stands for it in `flee
 `distributed/api.txt`. The name of a test begins with that of its file. Tensors
 lie in the host's memory. Data parallelism is in [fleet_ddp.h](../../include/fleet/fleet_ddp.h), RPC
 in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems are in
-[fleet_fs.h](../../include/fleet/fleet_fs.h). The compute stream of host memory is the calling
+[fleet_fs.h](../../include/fleet/fleet_fs.h), parameter servers in
+[fleet_ps.h](../../include/fleet/fleet_ps.h). The compute stream of host memory is the calling
 thread, so the functions for streams are those without; `fleet.stream` in Python has Paddle's
 arguments.
 END

@@ -24,7 +24,7 @@ int ps_client_table(struct fleet_ps *ps, int table, bool is_dense, struct ps_cli
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Keys by server: those of server s are order[from[s] … from[s + 1]), places in the caller's list. */
+/* Keys by server: server s has order[from[s] … from[s + 1]), places in the caller's list. */
 struct division {
     size_t *from; /* [servers + 1] */
     uint32_t *order;
@@ -77,8 +77,7 @@ static void release(struct fleet_ps *ps, struct ps_request *requests)
 }
 
 static int collect_rows(const struct fleet_ps *ps, const struct ps_request *requests,
-                        const struct division *d, size_t width, float *out,
-                        struct fleet_error *err)
+                        const struct division *d, size_t width, float *out, struct fleet_error *err)
 {
     for (int s = 0; s < ps->servers; s++) {
         size_t count = d->from[s + 1] - d->from[s];
@@ -99,8 +98,8 @@ int ps_pull_now(struct fleet_ps *ps, const struct fleet_ps_table *spec, const ui
 {
     struct ps_request *requests = calloc((size_t)ps->servers, sizeof(*requests));
     struct division d;
-    int rc = requests ? divide(ps, keys, count, &d, err)
-                      : fleet_error(err, -ENOMEM, "out of memory");
+    int rc =
+        requests ? divide(ps, keys, count, &d, err) : fleet_error(err, -ENOMEM, "out of memory");
 
     if (rc < 0) {
         free(requests);
@@ -178,8 +177,7 @@ int ps_push_now(struct fleet_ps *ps, const struct fleet_ps_table *spec, const st
             .kind = PS_PUSH,
             .table = spec->id,
             .code = push->shows != NULL,
-            .payload =
-                of > 0 ? part_of(push, d.order + d.from[s], of, (size_t)spec->width) : NULL,
+            .payload = of > 0 ? part_of(push, d.order + d.from[s], of, (size_t)spec->width) : NULL,
             .bytes = ps_push_bytes(of, push->shows != NULL, spec->width)};
         if (of > 0 && !requests[s].payload)
             rc = fleet_error(err, -ENOMEM, "no memory for %zu gradients", of);
@@ -206,8 +204,8 @@ int ps_pull_dense_now(struct fleet_ps *ps, const struct fleet_ps_table *spec, fl
         return fleet_error(err, -ENOMEM, "out of memory");
     for (int s = 0; s < ps->servers; s++) {
         ps_dense_block(spec->length, s, ps->servers, &first, &count);
-        requests[s] = (struct ps_request){
-            .is_wanted = count > 0, .kind = PS_PULL_DENSE, .table = spec->id};
+        requests[s] =
+            (struct ps_request){.is_wanted = count > 0, .kind = PS_PULL_DENSE, .table = spec->id};
     }
     rc = ps_exchange(ps, requests, 0, err);
     for (int s = 0; rc == 0 && s < ps->servers; s++) {
@@ -305,12 +303,13 @@ int fleet_ps_push(struct fleet_ps *ps, int table, const uint64_t *keys, int coun
     if (rc == 0)
         rc = check_size(&t->spec, count, err);
     if (rc == 0 && t->spec.entry == FLEET_PS_ENTRY_SHOW_CLICK && !shows)
-        rc = fleet_error(err, -EINVAL, "table %d has FLEET_PS_ENTRY_SHOW_CLICK: it needs shows and "
-                                       "clicks",
+        rc = fleet_error(err, -EINVAL,
+                         "table %d has FLEET_PS_ENTRY_SHOW_CLICK: it needs shows and "
+                         "clicks",
                          table);
-    if (rc == 0 && (!ps_is_finite(gradients, (size_t)count * (size_t)t->spec.width) ||
-                    (shows && !(ps_is_finite(shows, (size_t)count) &&
-                                ps_is_finite(clicks, (size_t)count)))))
+    if (rc == 0 &&
+        (!ps_is_finite(gradients, (size_t)count * (size_t)t->spec.width) ||
+         (shows && !(ps_is_finite(shows, (size_t)count) && ps_is_finite(clicks, (size_t)count)))))
         rc = fleet_error(err, -EINVAL, "a gradient, show or click for table %d is not finite",
                          table);
     if (rc == 0 && t->geo)
@@ -332,8 +331,8 @@ int fleet_ps_pull_dense(struct fleet_ps *ps, int table, float *out, struct fleet
     if (rc == 0)
         rc = ps_client_table(ps, table, true, &t, err);
     if (rc == 0)
-        rc = t->geo ? ps_geo_pull_dense(ps, t, out, err)
-                    : ps_pull_dense_now(ps, &t->spec, out, err);
+        rc =
+            t->geo ? ps_geo_pull_dense(ps, t, out, err) : ps_pull_dense_now(ps, &t->spec, out, err);
     return rc < 0 ? fleet_error_wrap(err, "fleet_ps_pull_dense") : 0;
 }
 

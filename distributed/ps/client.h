@@ -64,7 +64,7 @@ struct fleet_ps {
 /* ---- link.c ---- */
 
 /* Connect, prove the secret, greet, send tables and what the server lost. -EACCES, -ECONNABORTED,
- * -EPROTO: it is in vain; other errors: try again. */
+ * -EPROTO: a second try fails likewise; other errors: try again. */
 int ps_link_open(struct fleet_ps *ps, int server, double deadline, struct fleet_error *err);
 void ps_link_close(struct ps_link *link);
 void ps_link_release(struct ps_link *link);

@@ -18,9 +18,15 @@
 #include "distributed/ps/client.h"
 #include "libfleet/base/clock.h"
 
-#define RETRY_MS 20
+#define RETRY_MS            20
+#define MEETING_PATIENCE_MS 30000
 
-enum state { IDLE, TO_SEND, SENT, DONE };
+enum state {
+    IDLE,
+    TO_SEND,
+    SENT,
+    DONE
+};
 
 struct exchange {
     struct fleet_ps *ps;
@@ -37,7 +43,7 @@ static bool is_final(int rc)
     return rc == -EACCES || rc == -ECONNABORTED || rc == -EPROTO || rc == -ENOMEM;
 }
 
-/* The end of server `at`'s connection: the request is sent again, or `rc` if that is in vain. */
+/* The end of a connection: the request is sent again, or `rc` if that fails likewise. */
 static int lose(struct exchange *x, int at, int rc, struct fleet_error *err)
 {
     struct ps_link *link = &x->ps->links[at];
@@ -196,8 +202,8 @@ int ps_ask_all(struct fleet_ps *ps, enum ps_kind kind, int table, int code, cons
                                           .code = code,
                                           .payload = payload,
                                           .bytes = bytes};
-    /* The server's own limit ends first: it knows who is missing. */
-    rc = ps_exchange(ps, requests, is_meeting ? 10000 : 0, err);
+    /* The server's own limit ends first: the server knows which worker is missing. */
+    rc = ps_exchange(ps, requests, is_meeting ? MEETING_PATIENCE_MS : 0, err);
     for (int i = 0; i < ps->servers; i++)
         if (requests[i].is_wanted)
             free(requests[i].result);

@@ -102,7 +102,7 @@ static int get_rows(struct reader *r, struct ps_file *file, struct ps_table *t, 
     return rc;
 }
 
-/* Floats of a run that lie in [t->first, t->first + t->count): element `at` goes to to[at - first]. */
+/* A run of floats: those that lie in [t->first, t->first + t->count) go to `to`. */
 static int get_run(struct reader *r, const struct ps_table *t, int64_t first, int64_t count,
                    float *to, struct fleet_error *err)
 {
@@ -175,9 +175,9 @@ static int get_workers(struct reader *r, struct ps_file *file, const uint32_t he
 
     if (wants_workers && (head[1] != (uint32_t)file->server || head[2] != (uint32_t)file->servers ||
                           head[3] != (uint32_t)file->workers))
-        return fleet_error(err, -EPROTO,
-                           "it is of server %u of %u for %u workers, needed: server %d of %d for %d",
-                           head[1], head[2], head[3], file->server, file->servers, file->workers);
+        return fleet_error(
+            err, -EPROTO, "it is of server %u of %u for %u workers, needed: server %d of %d for %d",
+            head[1], head[2], head[3], file->server, file->servers, file->workers);
     if (numbers[0] < 0 || numbers[1] < 0)
         return damaged("a negative number of steps or updates", err);
     for (uint32_t i = 0; rc == 0 && i < head[3]; i++) {

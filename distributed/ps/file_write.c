@@ -102,8 +102,7 @@ static void mark_saved(const struct ps_file *file, int mode)
         }
 }
 
-int ps_file_write(const char *folder, const struct ps_file *file, int mode,
-                  struct fleet_error *err)
+int ps_file_write(const char *folder, const struct ps_file *file, int mode, struct fleet_error *err)
 {
     char *path = ps_file_path(folder, file->server, file->servers);
     struct writer w = {.buffer = malloc(BUFFER_BYTES), .sha = fleet_sha256_new()};

@@ -58,8 +58,8 @@ struct ps_hello {
 };
 
 struct ps_welcome {
-    uint64_t process; /* of the server */
-    int64_t step;     /* steps that the server has applied */
+    uint64_t process;   /* of the server */
+    int64_t step;       /* steps that the server has applied */
     uint32_t has_ended; /* this worker has ended step `step` */
     uint32_t barriers;  /* barriers that are over */
     uint64_t updates;   /* pushes that the server has carried out */

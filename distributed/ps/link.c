@@ -71,8 +71,8 @@ static int put(struct ps_link *link, struct iovec *parts, size_t count, double d
             return broken(sent, err);
         }
         while (sent > 0 && message.msg_iovlen > 0) {
-            size_t one = (size_t)sent < message.msg_iov->iov_len ? (size_t)sent
-                                                                 : message.msg_iov->iov_len;
+            size_t one =
+                (size_t)sent < message.msg_iov->iov_len ? (size_t)sent : message.msg_iov->iov_len;
             message.msg_iov->iov_base = (uint8_t *)message.msg_iov->iov_base + one;
             message.msg_iov->iov_len -= one;
             sent -= (ssize_t)one;
@@ -93,8 +93,7 @@ int ps_link_send(struct ps_link *link, const struct ps_header *header, const voi
                  double deadline, struct fleet_error *err)
 {
     uint8_t head[PS_HEADER_SIZE];
-    struct iovec parts[2] = {{head, sizeof(head)},
-                             {(void *)(uintptr_t)payload, header->bytes}};
+    struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)payload, header->bytes}};
 
     ps_header_encode(header, head);
     return put(link, parts, 2, deadline, err);

@@ -143,7 +143,7 @@ static bool find_value(const char *text, const char *end, const char *key, char 
 int fleet_ps_options_read(struct fleet_ps_options *options, const char *strategy,
                           struct fleet_error *err)
 {
-    static const char *const top[] = {"a_sync", "heter_ccl_mode", "is_fl_ps_mode",
+    static const char *const top[] = {"a_sync",           "heter_ccl_mode",      "is_fl_ps_mode",
                                       "with_coordinator", "is_with_coordinator", "adam_d2sum"};
     static const char *const keys[] = {"k_steps",
                                        "max_merge_var_num",

@@ -15,7 +15,7 @@
 struct item {
     struct ps_client_table *table;
     bool has_stats;
-    size_t count; /* keys; dense: 0 */
+    size_t count;  /* keys; dense: 0 */
     void *payload; /* of PS_PUSH; dense: the gradient */
     struct item *next;
 };

@@ -150,8 +150,8 @@ static int check_numbers(const struct fleet_ps_table *t, struct fleet_error *err
                    {"delete_after_unseen_days", t->delete_after_unseen_days, 0, 65535}};
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        int rc = check_number(numbers[i].name, numbers[i].value, numbers[i].min, numbers[i].max,
-                              err);
+        int rc =
+            check_number(numbers[i].name, numbers[i].value, numbers[i].min, numbers[i].max, err);
         if (rc < 0)
             return rc;
     }

@@ -29,8 +29,9 @@ static int check_hello(const struct fleet_server *s, const struct ps_hello *hell
     worker = &s->worker[hello->worker];
     for (int i = 0; i < PS_RETIRED; i++)
         if (worker->retired[i] == hello->process && hello->process != worker->process)
-            return fleet_error(err, -ECONNABORTED, "another process has taken the place of worker "
-                                                   "%u",
+            return fleet_error(err, -ECONNABORTED,
+                               "another process has taken the place of worker "
+                               "%u",
                                hello->worker);
     return 0;
 }
@@ -104,8 +105,8 @@ static int make_table(struct fleet_server *s, struct ps_connection *c, struct fl
 }
 
 /* The table of a frame, of the right kind. */
-static int find_table(struct fleet_server *s, const struct ps_header *header,
-                      struct ps_table **out, struct fleet_error *err)
+static int find_table(struct fleet_server *s, const struct ps_header *header, struct ps_table **out,
+                      struct fleet_error *err)
 {
     bool is_dense = header->kind == PS_PULL_DENSE || header->kind == PS_PUSH_DENSE ||
                     header->kind == PS_SET_DENSE;
@@ -169,8 +170,9 @@ static int push(struct fleet_server *s, struct ps_connection *c, struct ps_table
                                        t->spec.width, &list, err);
 
     if (rc == 0 && t->spec.entry == FLEET_PS_ENTRY_SHOW_CLICK && !c->header.code)
-        rc = fleet_error(err, -EINVAL, "table %d has FLEET_PS_ENTRY_SHOW_CLICK: a push needs shows "
-                                       "and clicks",
+        rc = fleet_error(err, -EINVAL,
+                         "table %d has FLEET_PS_ENTRY_SHOW_CLICK: a push needs shows "
+                         "and clicks",
                          t->spec.id);
     if (rc < 0)
         return rc;
@@ -217,9 +219,8 @@ static int use_folder(struct fleet_server *s, const struct ps_connection *c,
         rc = fleet_error(err, -EINVAL, "mode is %d, allowed: 0 to 3", c->header.code);
     if (rc == 0) {
         file = ps_server_file(s, worker);
-        rc = c->header.kind == PS_SAVE
-                 ? ps_file_write(folder, &file, c->header.code, err)
-                 : ps_file_load(folder, &file, s->options.rows_max, err);
+        rc = c->header.kind == PS_SAVE ? ps_file_write(folder, &file, c->header.code, err)
+                                       : ps_file_load(folder, &file, s->options.rows_max, err);
     }
     free(folder);
     free(worker);

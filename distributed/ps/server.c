@@ -26,10 +26,9 @@ static int read_options(const struct fleet_server_options *options, struct fleet
     if (options)
         s->options = *options;
     if (s->options.snapshot_every < 0 || s->options.rows_max < 0 || s->options.timeout_ms < 0)
-        return fleet_error(err, -EINVAL,
-                           "snapshot_every is %d, rows_max %lld, timeout_ms %d; allowed: 0 or more",
-                           s->options.snapshot_every, (long long)s->options.rows_max,
-                           s->options.timeout_ms);
+        return fleet_error(
+            err, -EINVAL, "snapshot_every is %d, rows_max %lld, timeout_ms %d; allowed: 0 or more",
+            s->options.snapshot_every, (long long)s->options.rows_max, s->options.timeout_ms);
     if (s->options.snapshot_every == 0)
         s->options.snapshot_every = SNAPSHOT_EVERY;
     if (s->options.rows_max == 0)

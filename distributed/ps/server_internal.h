@@ -31,7 +31,10 @@
 
 #define PS_RETIRED 8
 
-enum ps_connection_state { PS_UNPROVEN, PS_PROVEN };
+enum ps_connection_state {
+    PS_UNPROVEN,
+    PS_PROVEN
+};
 
 struct ps_connection {
     int fd;
@@ -60,7 +63,7 @@ struct ps_worker {
     uint64_t process, retired[PS_RETIRED];
     uint64_t sequence; /* of its last push that was carried out */
     bool has_stopped;
-    bool has_ended; /* the step that is under way */
+    bool has_ended;                          /* the step that is under way */
     uint64_t end_sequence, barrier_sequence; /* waits for the answer; 0: it does not */
     int barrier;                             /* with this number of barriers before */
     double deadline;                         /* of both, monotonic ms */
@@ -81,7 +84,7 @@ struct fleet_server {
     struct ps_table *tables[FLEET_PS_TABLES_MAX];
     int64_t step, updates, last_snapshot; /* of step or updates */
     int barriers;                         /* that are over */
-    double quiet_since; /* monotonic ms: no worker since; 0: there is one */
+    double quiet_since;                   /* monotonic ms: no worker since; 0: there is one */
 };
 
 /* ---- connection.c ---- */

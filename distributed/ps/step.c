@@ -103,10 +103,11 @@ static void apply(struct fleet_server *s)
         struct ps_table *t = s->tables[i];
         int rc = 0;
         if (t)
-            rc = t->spec.width > 0 ? apply_sparse(s, t, scale, &err) : apply_dense(s, t, scale, &err);
+            rc = t->spec.width > 0 ? apply_sparse(s, t, scale, &err)
+                                   : apply_dense(s, t, scale, &err);
         if (rc < 0)
-            (void)fprintf(stderr, "fleet_server_run: step %lld, table %d: %s\n",
-                          (long long)s->step, i, err.text);
+            (void)fprintf(stderr, "fleet_server_run: step %lld, table %d: %s\n", (long long)s->step,
+                          i, err.text);
     }
 }
 
@@ -232,11 +233,12 @@ static void time_out(struct fleet_server *s, struct ps_worker *worker)
     if (is_end)
         (void)fleet_error(&err, -ETIMEDOUT, "worker %d has not ended step %lld in time: %s",
                           missing, (long long)s->step,
-                          s->worker[missing].connection ? "it is connected" : "it is not connected");
+                          s->worker[missing].connection ? "it is connected"
+                                                        : "it is not connected");
     else
-        (void)fleet_error(&err, -ETIMEDOUT, "worker %d did not come to the barrier in time: %s",
-                          missing,
-                          s->worker[missing].connection ? "it is connected" : "it is not connected");
+        (void)fleet_error(
+            &err, -ETIMEDOUT, "worker %d did not come to the barrier in time: %s", missing,
+            s->worker[missing].connection ? "it is connected" : "it is not connected");
     ps_answer_error(worker->connection, is_end ? worker->end_sequence : worker->barrier_sequence,
                     &err);
     worker->end_sequence = worker->barrier_sequence = 0;

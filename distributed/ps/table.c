@@ -43,16 +43,15 @@ void ps_dense_block(int64_t length, int server, int servers, int64_t *first, int
 static void draw(const struct fleet_ps_table *spec, uint64_t stream, uint64_t at, float *out,
                  size_t count)
 {
-    struct fleet_random_key key = {{(uint32_t)spec->seed ^ (uint32_t)spec->id * 0x9e3779b9U,
-                                    (uint32_t)(spec->seed >> 32)}};
+    struct fleet_random_key key = {
+        {(uint32_t)spec->seed ^ (uint32_t)spec->id * 0x9e3779b9U, (uint32_t)(spec->seed >> 32)}};
 
     for (size_t i = 0; i < count; i++) {
         uint64_t element = at + i;
         uint32_t block[4];
         fleet_random_block(key, stream, element / 4, block);
         do
-            out[i++] = spec->initial_range *
-                       ((float)(block[element % 4] >> 8) * 0x1p-23F - 1);
+            out[i++] = spec->initial_range * ((float)(block[element % 4] >> 8) * 0x1p-23F - 1);
         while (++element % 4 != 0 && i < count);
         i--;
     }
@@ -80,13 +79,13 @@ static int sparse_new(struct ps_table *t, struct fleet_error *err)
     size_t width = (size_t)t->spec.width;
 
     t->state = ps_rule_state(t->spec.rule, width);
-    t->row_bytes = (offsetof(struct ps_row, values) + (width + t->state) * sizeof(float) + 7) &
-                   ~(size_t)7;
+    t->row_bytes =
+        (offsetof(struct ps_row, values) + (width + t->state) * sizeof(float) + 7) & ~(size_t)7;
     t->capacity = CAPACITY_FIRST;
     t->slots = calloc(t->capacity, sizeof(*t->slots));
     t->merge = ps_merge_new(width);
-    return t->slots && t->merge ? 0 : fleet_error(err, -ENOMEM, "no memory for table %d",
-                                                  t->spec.id);
+    return t->slots && t->merge ? 0
+                                : fleet_error(err, -ENOMEM, "no memory for table %d", t->spec.id);
 }
 
 int ps_table_new(const struct fleet_ps_table *spec, int server, int servers, int64_t rows_max,
@@ -218,7 +217,8 @@ static float score(const struct fleet_ps_table *spec, float show, float click)
 /* Give the row values if its rule says so now. */
 static void try_admit(const struct fleet_ps_table *spec, struct ps_row *row)
 {
-    struct fleet_random_key key = {{(uint32_t)spec->seed, (uint32_t)(spec->seed >> 32) ^ 0x656e7472}};
+    struct fleet_random_key key = {
+        {(uint32_t)spec->seed, (uint32_t)(spec->seed >> 32) ^ 0x656e7472}};
     bool admits = true;
 
     if (row->admitted)

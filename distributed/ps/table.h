@@ -49,7 +49,7 @@ struct ps_table {
 /* Gradients for keys, in the order in which they count. Borrowed. */
 struct ps_push {
     const uint64_t *keys;
-    const float *gradients;       /* [count × width] */
+    const float *gradients;      /* [count × width] */
     const float *shows, *clicks; /* [count] or NULL */
     size_t count;
 };

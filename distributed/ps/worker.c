@@ -317,8 +317,8 @@ int fleet_ps_rows(struct fleet_ps *ps, int table, int64_t *rows, int64_t *admitt
 int fleet_ps_shrink(struct fleet_ps *ps, int table, struct fleet_error *err)
 {
     struct ps_client_table *t;
-    int rc = ps ? ps_client_table(ps, table, false, &t, err)
-                : fleet_error(err, -EINVAL, "ps is NULL");
+    int rc =
+        ps ? ps_client_table(ps, table, false, &t, err) : fleet_error(err, -EINVAL, "ps is NULL");
 
     if (rc == 0)
         rc = send_rest(ps, err);

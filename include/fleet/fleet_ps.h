@@ -29,16 +29,17 @@
  * Faults
  *  (1) A worker that loses a server connects again until timeout_ms is over, and repeats what was
  *      not answered. A server carries out a repeated push once.
- *  (2) A server that is started again loads its last snapshot. The updates after it are lost, except
- *      in sync mode with a snapshot after every step: there the workers repeat the lost step, and
- *      the result has the same bits. The worker prints a line about each server that it lost.
+ *  (2) A server that is started again loads its last snapshot. The updates after it are lost,
+ *      except in sync mode with a snapshot after every step: there the workers repeat the lost
+ *      step, and the result has the same bits. The worker prints a line about each server that was
+ *      replaced.
  *  (3) A process that takes a lost worker's place gets its step from the servers
  *      (fleet_ps_step()). In sync mode it computes this step again.
- *  (4) If a server or, in sync mode, a worker is missing for timeout_ms, a call fails with one error
- *      that names it. A server ends with an error if it has no worker for timeout_ms.
+ *  (4) If a server or, in sync mode, a worker is missing for timeout_ms, a call fails with one
+ *      error that names it. A server ends with an error if it has no worker for timeout_ms.
  *
- * Each connection proves FLEET_WORLD_SECRET (else FLEET_JOB_UID) in both directions. What follows is
- * not encrypted: FLEET_DATA_ENCRYPTION=AES-GCM is refused here.
+ * Each connection proves FLEET_WORLD_SECRET (else FLEET_JOB_UID) in both directions. What follows
+ * is not encrypted: FLEET_DATA_ENCRYPTION=AES-GCM is refused here.
  *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
  * argument, NULL is fine) with one sentence. Errors of every function of a worker: -EINVAL an
@@ -46,8 +47,8 @@
  * -ECONNABORTED another process has taken this worker's place; -EPROTO the server refuses what does
  * not fit its tables; -ENOSPC a server is full.
  *
- * Threads: one thread at a time uses a struct fleet_ps. Numbers are little-endian on the wire and in
- * files, as they are in memory.
+ * Threads: one thread at a time uses a struct fleet_ps. Numbers are little-endian on the wire and
+ * in files, as they are in memory.
  */
 
 #include <stdbool.h>
@@ -74,8 +75,8 @@ extern "C" {
 /* How a gradient changes a row, or a dense block. Source: Paddle's sparse_sgd_rule.cc; adam has the
  * form of Paddle's adam operator. */
 enum fleet_ps_rule {
-    FLEET_PS_SGD,         /* w -= rate · g */
-    FLEET_PS_ADAGRAD,     /* w -= rate · g · sqrt(g0 / (g0 + s)), then s += mean(g²): one s a row */
+    FLEET_PS_SGD,     /* w -= rate · g */
+    FLEET_PS_ADAGRAD, /* w -= rate · g · sqrt(g0 / (g0 + s)), then s += mean(g²): one s a row */
     FLEET_PS_STD_ADAGRAD, /* the same with one s for each element */
     FLEET_PS_ADAM,
     FLEET_PS_SUM, /* w += g */
@@ -92,8 +93,8 @@ enum fleet_ps_entry {
 };
 
 /*
- * The score of a row is (show − click) · show_coefficient + click · click_coefficient, where show
- * and click are the sums of what was pushed with its gradients. fleet_ps_table_defaults() sets
+ * The score of a row is (show − click) · show_coefficient + click · click_coefficient. Its show and
+ * click are the sums of those that came with its gradients. fleet_ps_table_defaults() sets
  * everything to Paddle's defaults.
  */
 struct fleet_ps_table {
@@ -109,11 +110,11 @@ struct fleet_ps_table {
     uint64_t seed;               /* of first values and of FLEET_PS_ENTRY_PROBABILITY */
     enum fleet_ps_entry entry;
     float entry_value;
-    float show_coefficient, click_coefficient;  /* 0.1, 1 */
-    float base_threshold, delta_threshold;      /* 1.5, 0.25: save modes 1 and 2 */
-    float delta_keep_days;                      /* 16 */
-    float decay, delete_threshold;              /* 0.98, 0.8: shrink */
-    float delete_after_unseen_days;             /* 30 */
+    float show_coefficient, click_coefficient; /* 0.1, 1 */
+    float base_threshold, delta_threshold;     /* 1.5, 0.25: save modes 1 and 2 */
+    float delta_keep_days;                     /* 16 */
+    float decay, delete_threshold;             /* 0.98, 0.8: shrink */
+    float delete_after_unseen_days;            /* 30 */
 };
 
 void fleet_ps_table_defaults(struct fleet_ps_table *table);
@@ -124,9 +125,9 @@ struct fleet_server_options {
     const char *load_folder;     /* begin with this saved state; NULL: with empty tables */
     const char *snapshot_folder; /* snapshots of this server; NULL: none. If it has one of this
                                     server, the server begins with it and not with load_folder */
-    int snapshot_every;          /* steps in sync mode, else pushes, between two snapshots; 0: 1000 */
-    int64_t rows_max;            /* of each table on this server; 0: 2^28 */
-    int timeout_ms;              /* 0: PADDLE_PG_TIMEOUT (1800000) */
+    int snapshot_every; /* steps in sync mode, else pushes, between two snapshots; 0: 1000 */
+    int64_t rows_max;   /* of each table on this server; 0: 2^28 */
+    int timeout_ms;     /* 0: PADDLE_PG_TIMEOUT (1800000) */
 };
 
 struct fleet_server;
@@ -134,8 +135,8 @@ struct fleet_server;
 /*
  * Paddle's init_server(): listen at this server's endpoint, load what the options name. options
  * NULL: all zero. The same folder on all servers is fine.
- * -EINVAL: the role is no server, or an option; -ENOTSUP: FLEET_DATA_ENCRYPTION; -ENOENT: load_folder
- * lacks a part; -EBADMSG: a file is damaged; else the error of the file or of listen().
+ * -EINVAL: the role is no server, or an option; -ENOTSUP: FLEET_DATA_ENCRYPTION; -ENOENT:
+ * load_folder lacks a part; -EBADMSG: a file is damaged; else the error of the file or of listen().
  */
 int fleet_server_init(const struct fleet_role *role, const struct fleet_server_options *options,
                       struct fleet_server **out, struct fleet_error *err);
@@ -148,7 +149,12 @@ void fleet_server_free(struct fleet_server *server); /* NULL is fine */
 
 /* ---- a worker -------------------------------------------------------------------------------- */
 
-enum fleet_ps_mode { FLEET_PS_SYNC, FLEET_PS_HALF_ASYNC, FLEET_PS_ASYNC, FLEET_PS_GEO };
+enum fleet_ps_mode {
+    FLEET_PS_SYNC,
+    FLEET_PS_HALF_ASYNC,
+    FLEET_PS_ASYNC,
+    FLEET_PS_GEO
+};
 
 /* Set by fleet_ps_options_init() and then by fleet_ps_option_set(), or by hand. */
 struct fleet_ps_options {
@@ -156,10 +162,10 @@ struct fleet_ps_options {
     int k_steps;           /* geo: steps between two exchanges, >= 1 */
     int max_merge_var_num; /* async, half-async: pushes to one table that become one message */
     int send_queue_size;   /* async: pushes that may wait for the thread; then a push waits */
-    int send_wait_times;   /* async: looks at an empty queue, 1 ms apart, before a message with fewer
+    int send_wait_times; /* async: looks at an empty queue, 1 ms apart, before a message with fewer
                               pushes is sent */
-    bool launch_barrier;   /* fleet_worker_start() waits for all servers; else the first call does */
-    int timeout_ms;        /* 0: PADDLE_PG_TIMEOUT (1800000) */
+    bool launch_barrier; /* fleet_worker_start() waits for all servers; else the first call does */
+    int timeout_ms;      /* 0: PADDLE_PG_TIMEOUT (1800000) */
 };
 
 /* The defaults of Paddle's strategy: sync, 1, 1, 16, 1, true. */
@@ -167,8 +173,8 @@ void fleet_ps_options_init(struct fleet_ps_options *options);
 
 /*
  * One setting of a DistributedStrategy by its name: a_sync (false: sync, true: async), a key of
- * a_sync_configs, or a flag of other parameter servers. `value` is JSON text. k_steps > 0 means geo,
- * and 0 what a_sync says; "mode" with "half_async" is FleetJob's own name.
+ * a_sync_configs, or a flag of other parameter servers. `value` is JSON text. k_steps > 0 means
+ * geo, and 0 what a_sync says; "mode" with "half_async" is FleetJob's own name.
  * -EINVAL: an unknown name or a wrong value. -ENOTSUP: a setting that does nothing here and is not
  * at its default; the text has the reason.
  */
@@ -192,7 +198,7 @@ int fleet_worker_start(const struct fleet_role *role, const struct fleet_ps_opti
  * Frees ps, also after an error. */
 int fleet_worker_stop(struct fleet_ps *ps, struct fleet_error *err);
 
-/* Free ps without a word to the servers. NULL is fine. */
+/* Free ps and tell the servers nothing. NULL is fine. */
 void fleet_ps_free(struct fleet_ps *ps);
 
 /* Wait until all workers are here. */

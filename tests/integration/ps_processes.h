@@ -75,8 +75,7 @@ static inline pid_t fork_child(void)
 
 static inline void start_server(int index)
 {
-    const struct fleet_server_options options = {.snapshot_folder =
-                                                     snapshots[0] ? snapshots : NULL,
+    const struct fleet_server_options options = {.snapshot_folder = snapshots[0] ? snapshots : NULL,
                                                  .snapshot_every = snapshot_every,
                                                  .timeout_ms = server_timeout_ms};
     struct fleet_server *server;
