@@ -75,8 +75,7 @@ static void fuzz_file(const uint8_t *data, size_t size)
 {
     static struct ps_table *tables[FLEET_PS_TABLES_MAX];
     struct ps_file_worker workers[2];
-    struct ps_file file = {
-        .servers = 1, .workers = 2, .worker = workers, .tables = tables};
+    struct ps_file file = {.servers = 1, .workers = 2, .worker = workers, .tables = tables};
     uint8_t *copy = malloc(size + FLEET_SHA256_SIZE);
     FILE *stream;
 

@@ -15,9 +15,9 @@
 #define DENSE   7
 
 static enum fleet_ps_mode mode;
-static int pause_step; /* each worker tells and waits before it pushes in this step */
-static bool is_paused_behind;   /* or between the push and the end of the step */
-static char results[64];        /* folder for the workers' results */
+static int pause_step;        /* each worker tells and waits before it pushes in this step */
+static bool is_paused_behind; /* or between the push and the end of the step */
+static char results[64];      /* folder for the workers' results */
 
 /* ---- a small model --------------------------------------------------------------------------- */
 
