@@ -103,16 +103,26 @@ static void abort_all(struct hub *hub, struct hub_output *out)
             hub_form_abort(hub, hub->peers[i], out);
 }
 
+/* A survivor lost a peer, and no failure was seen. Now that peer says goodbye: it left, and a hub
+ * that was new could not know it. */
+static bool is_explained_away(const struct hub *hub, const struct hub_cause *cause)
+{
+    return hub->incident.is_open && !hub->incident.is_explained && cause->is_explained &&
+           !cause->is_failure;
+}
+
 void hub_form_break(struct hub *hub, const struct hub_cause *cause, struct hub_output *out)
 {
     bool was_failure = hub->incident.is_open && hub->incident.is_failure, is_news;
+    bool stays_failure = was_failure && !is_explained_away(hub, cause);
     enum fleet_cause told =
         hub->is_broken ? fleet_cause_find(hub->incident.cause) : FLEET_CAUSE_NONE;
 
     if (hub_finish_is_over(hub) || hub_restart_ends_by_rule(hub, cause, out))
         return;
     update_incident(hub, cause);
-    hub->incident.is_failure |= cause->is_failure; /* counted with the next generation */
+    hub->incident.is_failure =
+        stays_failure || cause->is_failure; /* counted with the next generation */
     if (cause->is_failure && !hub_restart_is_allowed(hub, cause, !was_failure, out))
         return;
     hub_finish_forget(hub);

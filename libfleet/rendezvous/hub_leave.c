@@ -152,6 +152,9 @@ void hub_leave_note(struct hub *hub, struct hub_peer *peer, struct hub_output *o
     peer->is_dropped = true;
     hub->is_dirty = true;
     hub_form_give_up(hub, peer);
-    if (hub->policy.own_trainer && peer->place >= 0 && !peer->is_finished)
+    if (peer->place < 0 || peer->is_finished)
+        return;
+    /* A survivor may have come first, and no failure was seen: this is what it has lost. */
+    if (hub->policy.own_trainer || (hub->incident.is_open && !hub->incident.is_explained))
         hub_form_break(hub, &cause, out);
 }

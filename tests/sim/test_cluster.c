@@ -300,6 +300,7 @@ static const unsigned long broken_once[] = {
     113006574,              /* a replacement failed while the pod before it was leaving */
     115001319,              /* the last restart was used up by a leader that could not say so */
     2115002313,             /* a pod lost its labels before its agent began */
+    3115016208,             /* a survivor came before the one that had left */
     3112000144,             /* a record that was late came after the next one */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };

@@ -237,6 +237,25 @@ static void test_hub_departures__explain_no_more_members_than_there_were(void **
     stop();
 }
 
+/* The survivor comes first, and this hub does not know yet that the other's pod is being deleted. */
+static void test_hub_departures__explain_a_lost_peer_when_it_says_goodbye(void **state)
+{
+    struct hub_policy p = policy(1, 2);
+    struct hub_output out = {0};
+
+    (void)state;
+    take_over(1, 2, 2);
+    p.restarts_max = 3;
+    hub_configure(w.hub, &p, w.now_ms, &out);
+    carry_out(&out);
+    hello(1);
+    w.peers[0].status.is_leaving = true;
+    hello(0);
+    leave(0);
+    assert_wanted("MemberLeft", 0);
+    stop();
+}
+
 /* A pod that was never in the generation that this hub has made. */
 static void test_hub_departures__of_strangers_explain_nothing(void **state)
 {
@@ -299,6 +318,7 @@ int main(void)
         TEST(make_no_failure_of_a_resize),
         TEST(explain_no_more_members_than_go),
         TEST(explain_no_more_members_than_there_were),
+        TEST(explain_a_lost_peer_when_it_says_goodbye),
         TEST(of_strangers_explain_nothing),
         TEST(of_newcomers_explain_nothing),
         TEST(of_deleted_pods_need_a_goodbye),
