@@ -78,7 +78,9 @@ static const struct fleet_object step_type;
     ROW_BOOL(struct link_message, "buddies", object.part.division.has_buddies, 0), \
         PART_INT(object, "replica", part.first, LINK_WORLD_MAX - 1)                \
             PART_INT(object, "held", part.count, LINK_WORLD_MAX)                   \
-                PART_INT(object, "lost", part.lost, LINK_WORLD_MAX)
+                PART_INT(object, "lost", part.lost, LINK_WORLD_MAX)                \
+                    PART_INT(object, "heldRank", part.rank, LINK_WORLD_MAX - 1)    \
+                        PART_INT(object, "heldWorld", part.world, LINK_WORLD_MAX)
 #define ADDRESSES(object, name, member, count_)                                          \
     ROW(struct link_message, name, LIST, object.member,                                  \
         FLEET_REQUIRED | FLEET_NOT_EMPTY | FLEET_INT_COUNT, .count_max = LINK_WORLD_MAX, \

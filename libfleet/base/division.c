@@ -30,6 +30,8 @@ bool fleet_part_is_sound(const struct fleet_part *part)
 {
     const struct fleet_division *d = &part->division;
 
+    if (part->world > 0 && part->rank >= part->world)
+        return false;
     if (d->shards == 0)
         return true;
     return d->shards >= 1 && d->shards <= d->replicas && d->replicas <= FLEET_WORLD_MAX &&

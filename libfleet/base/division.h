@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define FLEET_DIVISION_NOBODY (-1)
 #define FLEET_DIVISION_WHOLE  (-1) /* fleet_parts_lost(): no shard is known to be lost */
@@ -34,7 +35,14 @@ struct fleet_part {
     struct fleet_division division;
     int first, count; /* as the replicas first … first + count - 1; count 0: not known */
     int lost;         /* 1 + a shard that ranks have found to be lost with its holders; 0 = none */
+    /* Ranks share a model: the rank of the (first) process when it got this state, of `world`
+     * ranks. Process i had rank + i. world 0: not known, or the job has no cells. */
+    int rank, world;
+    int64_t lacking; /* bit i: process i holds nothing of the state */
 };
+
+/* `lacking` is sent as a number of JSON: it has bits for so many processes. */
+#define FLEET_PART_PROCESSES 52
 
 /* True if the numbers of a part from outside fit together. */
 bool fleet_part_is_sound(const struct fleet_part *part);

@@ -58,14 +58,53 @@ static int seats_of(const struct seats *s, int cell)
     return count;
 }
 
+/* One that stays in the cell holds the shard. */
+static bool is_held(const struct seats *s, int cell, const bool *stays, int shard)
+{
+    for (size_t i = 0; i < s->member_count; i++)
+        if (stays[i] && s->members[i].cell == cell &&
+            (s->members[i].shards[0] == shard || s->members[i].shards[1] == shard))
+            return true;
+    return false;
+}
+
+/* In which pass a survivor may be chosen. */
+enum pass {
+    PASS_OWN,   /* for its own shard, which no other one has, … */
+    PASS_BUDDY, /* … for the one that it has as a buddy */
+    PASS_OWN_IN_PART,
+    PASS_BUDDY_IN_PART, /* the same of those that hold the state with some processes only */
+    PASS_HOLDER,
+    PASS_HOLDER_IN_PART,
+    PASS_ANY,
+    PASSES
+};
+
+static bool is_chosen(const struct seats *s, const struct cell_member *member, const bool *stays,
+                      enum pass pass)
+{
+    bool may_lack =
+        pass == PASS_OWN_IN_PART || pass == PASS_BUDDY_IN_PART || pass == PASS_HOLDER_IN_PART;
+    int shard = member->shards[pass == PASS_BUDDY || pass == PASS_BUDDY_IN_PART];
+
+    if (pass == PASS_ANY)
+        return true;
+    if (!member->holds || (member->lacks && !may_lack))
+        return false;
+    if (pass == PASS_HOLDER || pass == PASS_HOLDER_IN_PART)
+        return true;
+    return shard != CELL_NONE && !is_held(s, member->cell, stays, shard);
+}
+
 /* (2) Mark in stays[] the survivors of `cell` that stay in it. */
 static void choose_survivors(const struct seats *s, int cell, bool *stays)
 {
     int left = seats_of(s, cell);
 
-    for (int pass = 0; pass < 2; pass++) /* holders first */
+    for (enum pass pass = PASS_OWN; pass < PASSES; pass++)
         for (size_t i = 0; i < s->member_count && left > 0; i++)
-            if (s->members[i].cell == cell && s->members[i].holds == (pass == 0)) {
+            if (s->members[i].cell == cell && !stays[i] &&
+                is_chosen(s, &s->members[i], stays, pass)) {
                 stays[i] = true;
                 left--;
             }
@@ -73,8 +112,8 @@ static void choose_survivors(const struct seats *s, int cell, bool *stays)
 
 static bool keeps(const struct seats *s, const struct cell_member *member)
 {
-    return member->last < s->count && s->cells[member->last] == member->cell &&
-           !s->taken[member->last];
+    return member->last != CELL_NONE && member->last < s->count &&
+           s->cells[member->last] == member->cell && !s->taken[member->last];
 }
 
 static void seat_survivors(struct seats *s, const bool *stays)
@@ -95,6 +134,12 @@ static int rank_of_left(const struct cell_member *member)
 
 static void seat_others(struct seats *s)
 {
+    for (size_t i = 0; i < s->member_count; i++) {
+        struct cell_member *m = &s->members[i];
+        if (m->last == CELL_NONE && m->seat == CELL_NONE && m->wish != CELL_NONE &&
+            m->wish < s->count && !s->taken[m->wish])
+            take(s, m, m->wish);
+    }
     for (int order = 0; order < 3; order++)
         for (size_t i = 0; i < s->member_count; i++)
             if (s->members[i].seat == CELL_NONE && rank_of_left(&s->members[i]) == order &&

@@ -127,12 +127,30 @@ static int find_lost_shard(const struct hub *hub)
     return lost;
 }
 
+/* Some of the chosen members still hold a part of the state. */
+static bool is_part_left(const struct hub *hub)
+{
+    for (size_t i = 0; i < hub->chosen_count; i++)
+        if (hub_form_has_state(hub, hub->chosen[i]))
+            return true;
+    return false;
+}
+
 /* What is no longer there, "the state of step 7 is lost". */
 static void describe_loss(const struct hub *hub, int64_t step, struct fleet_strbuf *out)
 {
     int shard = find_lost_shard(hub);
 
-    if (shard >= 0)
+    if (shard >= 0 && hub->lost_cell > 0)
+        fleet_strbuf_appendf(out,
+                             "shard %d of cell %d of the model of step %" PRId64
+                             " is lost with the workers that held it",
+                             shard, hub->lost_cell, step);
+    else if (shard < 0 && hub->lost_cell >= 0 && is_part_left(hub))
+        fleet_strbuf_appendf(
+            out, "cell %d of the model of step %" PRId64 " is lost with the workers that held it",
+            hub->lost_cell, step);
+    else if (shard >= 0)
         fleet_strbuf_appendf(out,
                              "shard %d of the optimizer state of step %" PRId64
                              " is lost with the workers that held it",
@@ -154,7 +172,7 @@ static void report_lost_state(struct hub *hub, struct hub_output *out)
         is_held |= hub_cells_are_used(hub) ? hub->chosen[i]->holds
                                            : hub_form_has_state(hub, hub->chosen[i]);
     if (is_held || hub->policy.own_trainer ||
-        (hub->progress_step <= from && find_lost_shard(hub) < 0))
+        (hub->progress_step <= from && (find_lost_shard(hub) < 0 || hub->lost_cell >= 0)))
         return;
     event = hub_output_event(out, hub, HUB_EVENT_STATE_LOST, NULL);
     hub_output_text(event->cause, "%s", fleet_cause_word(FLEET_CAUSE_STATE_LOST));

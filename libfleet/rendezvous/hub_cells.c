@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Generations of jobs whose ranks share a model: as many members as whole replicas need, each cell
- * with a holder of its state if any member has it (cell_assign.h). A state is whole if each cell
- * has a holder; else no state counts, and training goes on from the last checkpoint.
+ * Generations of jobs whose ranks share a model: as many members as whole replicas need, each line
+ * of the state with a holder if any member has it (cell_lines.h, cell_assign.h). A state is whole
+ * if each line has a holder; else no state counts, and training goes on from the last checkpoint.
  */
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/rendezvous/cell_assign.h"
+#include "libfleet/rendezvous/cell_lines.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/strategy/cells.h"
 
@@ -34,58 +35,172 @@ int hub_cells_least(const struct hub *hub)
 {
     int step = step_of(hub);
 
-    return (hub->policy.min + step - 1) / step * step;
+    return hub->policy.min > step ? hub->policy.min : step;
 }
 
-/* The cell of a member's seat in the newest generation. */
-static int cell_of(const struct hub *hub, const struct hub_peer *peer)
-{
-    if (peer->place < 0 || peer->place >= hub->newest_members)
-        return CELL_NONE;
-    return cell_assign_cell(&hub->policy.grid, hub->policy.ranks_of_member, hub->newest_members,
-                            peer->place);
-}
+/* ---- what members hold ----------------------------------------------------------------------- */
 
-/* A member with several ranks has the cells of all of them. */
-static bool has_cell(const struct hub *hub, const struct hub_peer *peer, int cell)
+/*
+ * The part that a member reports. If it does not say which ranks it had (a job with one cell, an
+ * older agent, processes with parts of two maps), those of its place in the newest generation.
+ */
+static struct fleet_part part_of(const struct hub *hub, const struct fleet_part *reported,
+                                 int place)
 {
-    struct topology grid;
+    struct fleet_part part = *reported;
     int ranks = hub->policy.ranks_of_member;
 
-    if (peer->place < 0 || !cells_resize(&hub->policy.grid, hub->newest_members * ranks, &grid) ||
-        peer->place >= hub->newest_members)
-        return false;
-    for (int i = 0; i < ranks; i++)
-        if (cells_place(&grid, peer->place * ranks + i).cell == cell)
-            return true;
-    return false;
+    if (part.world > 0 || place < 0 || place >= hub->newest_members)
+        return part;
+    part.lacking = 0;
+    part.world = hub->newest_members * ranks;
+    part.rank = place * ranks;
+    if (part.division.shards == 0)
+        return part;
+    if (part.count == ranks && cells_count(&hub->policy.grid) == 1) {
+        part.world = part.division.replicas;
+        part.rank = part.first;
+    } else {
+        part.division = (struct fleet_division){0}; /* only the ranks can say what they hold */
+    }
+    return part;
+}
+
+static void add_peer(const struct hub *hub, struct cell_lines *lines, const struct hub_peer *peer)
+{
+    struct fleet_part part = part_of(hub, &peer->status.part, peer->place);
+
+    cell_lines_add(lines, &part, hub->policy.ranks_of_member, NULL, 0);
+}
+
+static void add_ready(const struct hub *hub, struct cell_lines *lines)
+{
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (hub_form_is_candidate(hub, hub->peers[i]) && hub_form_has_state(hub, hub->peers[i]))
+            add_peer(hub, lines, hub->peers[i]);
+}
+
+static bool are_whole(struct cell_lines *lines)
+{
+    int shard;
+    bool is_whole = cell_lines_lost(lines, &shard) == CELL_LINES_WHOLE;
+
+    cell_lines_release(lines);
+    return is_whole;
 }
 
 bool hub_cells_are_whole(const struct hub *hub)
 {
-    for (int cell = 0; hub_cells_are_used(hub) && cell < cells_count(&hub->policy.grid); cell++) {
-        bool is_held = false;
-        for (size_t i = 0; i < hub->peer_count; i++)
-            is_held |= hub_form_is_candidate(hub, hub->peers[i]) &&
-                       hub_form_has_state(hub, hub->peers[i]) && has_cell(hub, hub->peers[i], cell);
-        if (!is_held)
-            return false;
+    struct cell_lines lines;
+
+    if (!hub_cells_are_used(hub))
+        return true;
+    cell_lines_init(&lines, &hub->policy.grid);
+    add_ready(hub, &lines);
+    return are_whole(&lines);
+}
+
+/* States of two generations are never mixed. */
+static bool fits(const struct hub *hub, struct fleet_generation generation, int64_t step)
+{
+    return step >= 0 && fleet_generation_compare(generation, hub->live) >= 0 &&
+           fleet_lineage_has(&hub->lineage, generation, step);
+}
+
+bool hub_cells_may_become_whole(const struct hub *hub)
+{
+    struct cell_lines lines;
+
+    cell_lines_init(&lines, &hub->policy.grid);
+    add_ready(hub, &lines);
+    for (size_t i = 0; i < hub->peer_count; i++)
+        if (fits(hub, hub->peers[i]->status.state_generation, hub->peers[i]->status.step))
+            add_peer(hub, &lines, hub->peers[i]);
+    for (size_t i = 0; i < hub->absent_count; i++) {
+        const struct hub_absent *absent = &hub->absent[i];
+        if (fits(hub, absent->generation, absent->step))
+            cell_lines_add(&lines, &absent->part, hub->policy.ranks_of_member, NULL, 0);
     }
-    return true;
+    return are_whole(&lines);
+}
+
+struct fleet_part hub_cells_part(const struct hub *hub, const struct hub_peer *peer)
+{
+    return hub_cells_are_used(hub) ? part_of(hub, &peer->status.part, peer->place)
+                                   : peer->status.part;
+}
+
+int hub_cells_kept(const struct hub *hub, struct hub_peer *const *list, const int *seats,
+                   size_t count, int *shard)
+{
+    int ranks = hub->policy.ranks_of_member, lost;
+    struct cell_lines lines;
+    struct topology to;
+    bool is_grid = cells_resize(&hub->policy.grid, (int)count * ranks, &to);
+
+    fleet_assert(is_grid);
+    cell_lines_init(&lines, &hub->policy.grid);
+    for (size_t i = 0; i < count; i++) {
+        struct fleet_part part = part_of(hub, &list[i]->status.part, list[i]->place);
+        if (hub_form_has_state(hub, list[i]))
+            cell_lines_add(&lines, &part, ranks, &to, seats[i] * ranks);
+    }
+    lost = cell_lines_lost(&lines, shard);
+    cell_lines_release(&lines);
+    return lost;
+}
+
+/* ---- seats ----------------------------------------------------------------------------------- */
+
+/* The shards that a member holds of its cell's state. */
+static void find_shards(const struct fleet_division *division, int replica, int shards[2])
+{
+    shards[0] = shards[1] = CELL_NONE;
+    if (division->shards == 0)
+        return;
+    shards[0] = replica % division->shards;
+    for (int shard = 0; shard < division->shards; shard++)
+        if (fleet_division_buddy(division, shard) == replica)
+            shards[1] = shard;
+}
+
+static struct cell_member describe(const struct hub *hub, const struct hub_peer *peer)
+{
+    struct fleet_part part = part_of(hub, &peer->status.part, peer->place);
+    struct cell_member member = {.last = peer->place >= 0 ? peer->place : CELL_NONE,
+                                 .cell = CELL_NONE,
+                                 .holds = hub_form_has_state(hub, peer),
+                                 .lacks = part.world > 0 && part.lacking != 0,
+                                 .shards = {CELL_NONE, CELL_NONE},
+                                 .wish = CELL_NONE};
+    struct topology had;
+
+    if (peer->place >= 0 && peer->place < hub->newest_members)
+        member.cell = cell_assign_cell(&hub->policy.grid, hub->policy.ranks_of_member,
+                                       hub->newest_members, peer->place);
+    if (!member.holds || part.world == 0 || part.rank >= part.world ||
+        !cells_resize(&hub->policy.grid, part.world, &had))
+        return member;
+    member.cell = cells_place(&had, part.rank).cell;
+    find_shards(&part.division, cells_place(&had, part.rank).replica, member.shards);
+    return member;
 }
 
 size_t hub_cells_choose(const struct hub *hub, struct hub_peer **list, size_t count, int seats,
                         int *places)
 {
     FLEET_AUTO_FREE struct cell_member *members = calloc(count + 1, sizeof(*members));
-    size_t kept = 0;
+    size_t kept = 0, placed = 0;
     bool is_whole;
 
     fleet_assert(members != NULL);
-    for (size_t i = 0; i < count; i++)
-        members[i] = (struct cell_member){.last = list[i]->place >= 0 ? list[i]->place : CELL_NONE,
-                                          .cell = cell_of(hub, list[i]),
-                                          .holds = hub_form_has_state(hub, list[i])};
+    for (size_t i = 0; i < count; i++) {
+        members[i] = describe(hub, list[i]);
+        placed += list[i]->place >= 0;
+    }
+    for (size_t i = 0; i < count && placed > 0; i++) /* the indices below a smaller number are whole
+                                                        replicas */
+        members[i].wish = list[i]->index;
     is_whole = cell_assign(members, count, &hub->policy.grid, hub->policy.ranks_of_member, seats);
     fleet_assert(is_whole);
     for (size_t i = 0; i < count; i++)

@@ -113,25 +113,45 @@ static size_t keep_holder(const struct hub *hub, struct hub_peer **list, size_t 
     return count + 1;
 }
 
+/* Ranks share a model: the state counts if the chosen members keep all of it in their seats. */
+static void choose_whole_state(struct hub *hub, struct hub_peer **list,
+                               const struct rank_member *ranks)
+{
+    FLEET_AUTO_FREE int *seats = calloc(hub->chosen_count + 1, sizeof(*seats));
+
+    fleet_assert(seats != NULL);
+    for (size_t i = 0; i < hub->chosen_count; i++)
+        seats[i] = ranks[i].rank;
+    hub->lost_cell = hub_cells_kept(hub, list, seats, hub->chosen_count, &hub->lost_shard);
+    hub->chosen_step = -1;
+    for (size_t i = 0; i < hub->chosen_count; i++) {
+        list[i]->holds = hub->lost_cell < 0 && hub_form_has_state(hub, list[i]);
+        if (list[i]->holds && list[i]->status.step > hub->chosen_step)
+            hub->chosen_step = list[i]->status.step;
+    }
+    if (hub->lost_cell < 0)
+        hub->lost_shard = -1;
+}
+
 /* Which state counts: that of the newest generation that made a step; without one, the newest state
  * of all. States of two generations are never mixed. */
 static void choose_state(struct hub *hub, struct hub_peer **list)
 {
-    bool is_whole = hub_cells_are_whole(hub);
     const struct hub_peer *best;
 
     hub->chosen_step = -1;
+    hub->lost_cell = -1;
     hub->lost_shard = hub_holder_lost_shard(hub, list, hub->chosen_count);
     for (size_t i = 0; i < hub->chosen_count && hub->lost_shard >= 0; i++)
         list[i]->holds = false; /* what is left of that state is of no use */
     if (hub->lost_shard >= 0)
         return;
     for (size_t i = 0; i < hub->chosen_count; i++) {
-        list[i]->holds = is_whole && hub_form_has_state(hub, list[i]);
+        list[i]->holds = hub_form_has_state(hub, list[i]);
         if (list[i]->holds && list[i]->status.step > hub->chosen_step)
             hub->chosen_step = list[i]->status.step;
     }
-    best = hub->chosen_step < 0 && !hub_cells_are_used(hub) ? hub_holder_best(hub, true) : NULL;
+    best = hub->chosen_step < 0 ? hub_holder_best(hub, true) : NULL;
     for (size_t i = 0; best && i < hub->chosen_count; i++) {
         list[i]->holds = fleet_generation_compare(list[i]->status.state_generation,
                                                   best->status.state_generation) == 0;
@@ -166,7 +186,7 @@ void hub_choose(struct hub *hub)
     fleet_assert(list != NULL && ranks != NULL && hub->chosen != NULL);
     if (hub_cells_are_used(hub)) {
         hub->chosen_count = seat_cells(hub, list, ranks);
-        choose_state(hub, list);
+        choose_whole_state(hub, list, ranks);
     } else {
         hub->chosen_count =
             keep_shards(hub, list, keep_holder(hub, list, pick(hub, list, hub->policy.desired)));

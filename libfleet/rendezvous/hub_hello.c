@@ -19,7 +19,7 @@ void hub_hello_refuse(uint64_t connection, const char *reason, struct hub_output
 
 struct message hub_hello_greeting(const struct hub *hub)
 {
-    const struct hub_peer *holder = hub_holder_best(hub, true);
+    const struct hub_peer *holder = hub_cells_are_whole(hub) ? hub_holder_best(hub, true) : NULL;
     int64_t held = holder ? holder->status.step : 0;
 
     return (struct message){

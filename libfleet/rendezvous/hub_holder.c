@@ -50,7 +50,7 @@ void hub_holder_miss(struct hub *hub, const struct hub_peer *peer)
     *absent = (struct hub_absent){.index = peer->index,
                                   .generation = s->state_generation,
                                   .step = s->step,
-                                  .part = s->part,
+                                  .part = hub_cells_part(hub, peer),
                                   .since_ms = hub->now_ms};
     hub_output_text(absent->pod_uid, "%s", peer->pod_uid);
 }
@@ -125,7 +125,7 @@ int hub_holder_missing_shard(const struct hub *hub)
     int missing;
 
     if (hub_cells_are_used(hub))
-        return FLEET_DIVISION_WHOLE; /* parts are of one cell: only its ranks can say */
+        return FLEET_DIVISION_WHOLE; /* hub_cells.c knows lines, not shards alone */
     parts_init(hub, &parts);
     add_ready(hub, &parts);
     missing = fleet_parts_lost(parts.items, parts.count);
@@ -253,6 +253,8 @@ static double wait_until(struct hub *hub, struct hub_output *out)
     bool is_quiet = false; /* expected to end soon; not reported */
     int index = -1;
 
+    if (hub_cells_are_used(hub) && !ready && !hub_cells_may_become_whole(hub))
+        return until_ms;                  /* what is missing is lost */
     if (any && any->status.step > step) { /* alive: leaving, or its trainer is silent */
         until_ms =
             fmax(fmax(any->down_ms, any->ready_ms), fmax(any->connected_ms, hub->gather_ms)) +

@@ -81,11 +81,22 @@ bool hub_cells_are_used(const struct hub *hub);
 /* Of `members`, those that make whole replicas; without cells all. */
 int hub_cells_seats(const struct hub *hub, int members);
 
-/* The fewest members of a generation. */
+/* So many members have to be ready for a generation. With cells some of them may be spares. */
 int hub_cells_least(const struct hub *hub);
 
 /* The candidates have the state of each cell. True without cells. */
 bool hub_cells_are_whole(const struct hub *hub);
+
+/* They would have it together with those that are not ready or out of reach. */
+bool hub_cells_may_become_whole(const struct hub *hub);
+
+/* What the member holds, with the ranks that it had. */
+struct fleet_part hub_cells_part(const struct hub *hub, const struct hub_peer *peer);
+
+/* list[count] take these seats: the lowest cell whose state they do not keep as a whole; -1: they
+ * keep it all. *shard as cell_lines_lost(). */
+int hub_cells_kept(const struct hub *hub, struct hub_peer *const *list, const int *seats,
+                   size_t count, int *shard);
 
 /* Seat `seats` of list[count], which come in order of preference. Those that got a seat come first
  * in the list then, with their seats in `places`; returns how many. */

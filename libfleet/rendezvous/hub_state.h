@@ -183,6 +183,7 @@ struct hub {
     size_t chosen_count;
     int64_t chosen_step; /* newest state among them, -1 = none */
     int64_t chosen_first_step;
+    int lost_cell;    /* a part of its state is lost; -1 = none, or the job has no cells */
     int lost_shard;   /* of the newest state, with all members that held it; -1 = none is known */
     double record_ms; /* when to ask for the record again, INFINITY = asked */
     struct fleet_generation unrecorded; /* assigned with a majority, record still to be done */

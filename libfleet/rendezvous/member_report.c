@@ -56,6 +56,45 @@ static int64_t restored_step(const struct member *member)
     return step;
 }
 
+static bool is_same_map(const struct fleet_division *a, const struct fleet_division *b)
+{
+    return a->replicas == b->replicas && a->shards == b->shards && a->has_buddies == b->has_buddies;
+}
+
+/*
+ * With cells each process holds another part of the model, so the hub needs to know which processes
+ * hold the state. One that has not come as far in the newest generation still holds the state that
+ * this one began with. Parts of two maps have no ranks of one world: then no rank is reported.
+ */
+static void report_ranks(const struct member *member, const struct member_process *holder,
+                         struct fleet_part *part)
+{
+    const struct member_process *first = NULL;
+    int64_t lacking = 0;
+
+    part->rank = part->world = 0;
+    for (int i = 0; i < member->process_count; i++) {
+        const struct member_process *process = &member->processes[i];
+        if (process->part.world > 0 && i >= FLEET_PART_PROCESSES)
+            return;
+        if (process->part.world == 0 || process->step < 0 || process->step < holder->step - 1) {
+            lacking |= i < FLEET_PART_PROCESSES ? INT64_C(1) << i : 0;
+            continue;
+        }
+        if (first && (first->part.world != process->part.world ||
+                      process->part.rank - first->part.rank != process - first ||
+                      !is_same_map(&first->part.division, &process->part.division)))
+            return;
+        first = first ? first : process;
+    }
+    if (!first || first->part.rank < first - member->processes)
+        return;
+    part->division = first->part.division;
+    part->rank = first->part.rank - (int)(first - member->processes);
+    part->world = first->part.world;
+    part->lacking = lacking;
+}
+
 /* Of all processes whose state is the one that the member reports. */
 static struct fleet_part held_part(const struct member *member, const struct member_process *holder)
 {
@@ -75,6 +114,7 @@ static struct fleet_part held_part(const struct member *member, const struct mem
             fleet_part_add(&part, &process->part);
         is_first = false;
     }
+    report_ranks(member, holder, &part);
     return part;
 }
 

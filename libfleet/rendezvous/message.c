@@ -86,7 +86,10 @@ static const struct fleet_object step_type, member_type; /* of objects within me
     BOOL(object, "buddies", part.division.has_buddies, 0) \
     PART_INT(object, "replica", part.first)               \
     PART_INT(object, "held", part.count)                  \
-    PART_INT(object, "lost", part.lost)
+    PART_INT(object, "lost", part.lost)                   \
+    PART_INT(object, "heldRank", part.rank)               \
+    PART_INT(object, "heldWorld", part.world)             \
+    STEP(object, "lacking", part.lacking, 0)
 #define TIME(object, name, member) NUMBER(object, name, member, 0)
 #define TIMES(object, times)       FLEET_STEP_TIMES(TIME, object, times)
 /* NOLINTEND(bugprone-macro-parentheses) */

@@ -145,6 +145,9 @@ static void same_status(const cJSON *o, const struct message_status *s)
     same_number(o, "replica", s->part.first);
     same_number(o, "held", s->part.count);
     same_number(o, "lost", s->part.lost);
+    same_number(o, "heldRank", s->part.rank);
+    same_number(o, "heldWorld", s->part.world);
+    same_number(o, "lacking", (double)s->part.lacking);
 }
 
 static void same_hello(const cJSON *o, const struct message_hello *m)

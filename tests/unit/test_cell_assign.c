@@ -15,10 +15,12 @@
 #include "libfleet/rendezvous/cell_assign.h"
 
 #define SEATS_MAX 12
-#define NEW                                    \
-    {                                          \
-        CELL_NONE, CELL_NONE, false, CELL_NONE \
+/* Nothing is divided into shards. */
+#define MEMBER(last, cell, holds)                                              \
+    {                                                                          \
+        last, cell, holds, false, {CELL_NONE, CELL_NONE}, CELL_NONE, CELL_NONE \
     }
+#define NEW MEMBER(CELL_NONE, CELL_NONE, false)
 
 static const struct topology by_two = {.world = 2,
                                        .degree = {2, 1, 1, 1, 1},
@@ -49,12 +51,15 @@ static void test_cell_assign__keeps_a_holder_of_each_cell(void **state)
         int seats, expected[4];
     } rows[] = {
         /* the lowest two would both be of cell 0 */
-        {{{0, 0, true, 0}, {2, 0, true, 0}, {3, 1, true, 0}}, 3, 2, {0, CELL_NONE, 1}},
+        {{MEMBER(0, 0, true), MEMBER(2, 0, true), MEMBER(3, 1, true)}, 3, 2, {0, CELL_NONE, 1}},
         /* one cell has too few members: the newcomer gets the place, else another cell's */
-        {{{0, 0, true, 0}, {2, 0, true, 0}, {3, 1, true, 0}, NEW}, 4, 4, {0, 2, 3, 1}},
-        {{{0, 0, true, 0}, {1, 1, true, 0}, {2, 0, true, 0}, {4, 0, true, 0}}, 4, 4, {0, 1, 2, 3}},
+        {{MEMBER(0, 0, true), MEMBER(2, 0, true), MEMBER(3, 1, true), NEW}, 4, 4, {0, 2, 3, 1}},
+        {{MEMBER(0, 0, true), MEMBER(1, 1, true), MEMBER(2, 0, true), MEMBER(4, 0, true)},
+         4,
+         4,
+         {0, 1, 2, 3}},
         /* a survivor without the state gives way to one that holds it */
-        {{{0, 0, false, 0}, {1, 1, true, 0}, {2, 0, true, 0}}, 3, 2, {CELL_NONE, 1, 0}},
+        {{MEMBER(0, 0, false), MEMBER(1, 1, true), MEMBER(2, 0, true)}, 3, 2, {CELL_NONE, 1, 0}},
         /* a first generation: by order */
         {{NEW, NEW, NEW}, 3, 2, {0, 1, CELL_NONE}},
     };
@@ -86,8 +91,7 @@ static size_t draw(struct cell_member *members, unsigned int *seed)
 
     for (int seat = 0; seat < SEATS_MAX; seat++)
         if (rand_r(seed) % 3 > 0)
-            members[count++] =
-                (struct cell_member){.last = seat, .cell = seat % 2, .holds = rand_r(seed) % 4 > 0};
+            members[count++] = (struct cell_member)MEMBER(seat, seat % 2, rand_r(seed) % 4 > 0);
     for (int i = rand_r(seed) % 4; i > 0; i--)
         members[count++] = (struct cell_member)NEW;
     return count;

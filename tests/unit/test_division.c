@@ -13,7 +13,8 @@
 
 static struct fleet_part part(int replicas, int shards, bool has_buddies, int first, int count)
 {
-    return (struct fleet_part){{replicas, shards, has_buddies}, first, count, 0};
+    return (struct fleet_part){
+        .division = {replicas, shards, has_buddies}, .first = first, .count = count};
 }
 
 /* The question asked rank by rank. */

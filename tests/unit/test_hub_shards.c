@@ -11,8 +11,8 @@ static void form_divided(int count, int shards, bool has_buddies)
 {
     form(count);
     for (int i = 0; i < count; i++) {
-        w.peers[i].status.part =
-            (struct fleet_part){{count, shards, has_buddies}, w.peers[i].first_rank, 1, 0};
+        w.peers[i].status.part = (struct fleet_part){
+            .division = {count, shards, has_buddies}, .first = w.peers[i].first_rank, .count = 1};
         heartbeat(i);
     }
     progress(0, 2, 5);

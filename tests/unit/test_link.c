@@ -89,7 +89,7 @@ static void fill_from_trainer(struct link_message *m)
         m->ready.phase = FLEET_PHASE_RESTORED;
         m->ready.at_ms = 99.125;
         m->ready.step = 811;
-        m->ready.part = (struct fleet_part){{6, 4, true}, 5, 1, 3};
+        m->ready.part = (struct fleet_part){{6, 4, true}, 5, 1, 3, 11, 12, 0};
         break;
     case LINK_PROGRESS:
         fill_progress(m);

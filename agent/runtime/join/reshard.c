@@ -36,12 +36,19 @@ struct fleet_part reshard_part(const struct trainer *trainer)
 {
     struct reshard_peer own = reshard_own(trainer);
     const struct ownership *map = &trainer->placement.map;
+    const struct topology *grid = &trainer->job.plan.topology;
     struct fleet_part part = {.lost = trainer->placement.lost};
+    struct topology placed;
 
     if (own.source == RESHARD_HELD && map->shards > 1) {
         part.division = (struct fleet_division){map->replicas, map->shards, map->has_buddies};
         part.first = trainer->placement.replica;
         part.count = 1;
+    }
+    if (own.source == RESHARD_HELD && cells_count(grid) > 1 &&
+        cells_resize(grid, map->replicas * cells_count(grid), &placed)) {
+        part.world = placed.world;
+        part.rank = cells_rank(&placed, (struct cell_place){trainer->job.plan.cell, own.replica});
     }
     return part;
 }
