@@ -27,6 +27,10 @@
  *      worker of any outlives it.
  * (12) Each line of the controller's log has the key of a job, unless it is about the controller.
  *
+ * (13) Where ranks share a model: a generation has whole replicas; it goes on from a state if and
+ *      only if each line of the ownership maps has a living holder among the ready members, and
+ *      its ranks never have to give that state up (tests/fake/cluster/cells.c).
+ *
  *     SEED=n plays one history, TRACE=1 prints it; HISTORIES=n how many, from FIRST=1, by JOBS=1
  *     processes at once. EXCUSES=1 prints the seeds in which rule (8) let something pass
  *     (tests/fake/cluster/excuses.c).
@@ -221,6 +225,12 @@ static void test_cluster__keeps_them_when_pods_are_taken_away(void **state)
     play_and_tell(CLUSTER_DRAIN_FIRST, seeds_count(HISTORIES));
 }
 
+static void test_cluster__keeps_them_where_ranks_share_a_model(void **state)
+{
+    (void)state;
+    play_and_tell(CLUSTER_CELLS_FIRST, seeds_count(HISTORIES));
+}
+
 /* Histories that broke an invariant when they were first played. */
 static const unsigned long broken_once[] = {
     /* a pod that was asked for before a leader was stopped comes after its successor */
@@ -302,6 +312,7 @@ static const unsigned long broken_once[] = {
     2115002313,             /* a pod lost its labels before its agent began */
     3115016208,             /* a survivor came before the one that had left */
     3112000144,             /* a record that was late came after the next one */
+    4000002451, /* a worker of which one trainer had died got the seat of one that held all */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };
 
@@ -332,6 +343,7 @@ int main(void)
         cmocka_unit_test(test_cluster__keeps_them_when_rules_hands_and_clocks_interfere),
         cmocka_unit_test(test_cluster__keeps_them_when_hubs_break_and_certificates_expire),
         cmocka_unit_test(test_cluster__keeps_them_when_pods_are_taken_away),
+        cmocka_unit_test(test_cluster__keeps_them_where_ranks_share_a_model),
         cmocka_unit_test(test_cluster__keeps_them_where_they_once_were_broken),
         cmocka_unit_test(test_cluster__replays_a_history_from_its_seed),
     };

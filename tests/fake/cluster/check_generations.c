@@ -37,8 +37,8 @@ static void check_places(struct cluster *c, struct cluster_hosted *hosted,
             if (c->agents[run->agents[other]].index == a->index)
                 cluster_broken(c, "(2) index %d twice in generation %" PRId64 " of job %d",
                                a->index, run->generation.counter, run->job);
-        if (hosted->has_assigned && a->last_place >= 0 && a->last_place < run->count &&
-            a->last_place != place)
+        if (!cluster_cells_are_used(&c->jobs[run->job]) && hosted->has_assigned &&
+            a->last_place >= 0 && a->last_place < run->count && a->last_place != place)
             cluster_broken(c, "(3) agent %s moves from place %d to %d of %d", a->pod, a->last_place,
                            place, run->count);
     }
@@ -76,6 +76,13 @@ static bool is_given_up(const struct cluster *c, const struct cluster_run *run,
             return true;
     }
     return false;
+}
+
+bool cluster_check_counts(const struct cluster *c, const struct cluster_run *run,
+                          const struct cluster_trainer *t)
+{
+    return fleet_generation_compare(t->held_in, c->jobs[run->job].last_committer) >= 0 &&
+           !is_given_up(c, run, t);
 }
 
 /* That counts for `run`. */
@@ -182,8 +189,8 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
 
     if (assign->lineage_count > 0)
         run.agreed = assign->lineage[assign->lineage_count - 1].first_step - 1;
-    if (run.count < job->workers_min || run.count > job->workers_max ||
-        c->run_count == CLUSTER_RUNS)
+    if (run.count < job->workers_min - (job->unit > 1 ? job->unit - 1 : 0) ||
+        run.count > job->workers_max || c->run_count == CLUSTER_RUNS)
         cluster_broken(c, "a generation of %d members, not %d to %d", run.count, job->workers_min,
                        job->workers_max);
     for (int i = 0; i < run.count; i++) {
@@ -198,7 +205,10 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
                        assign->generation.epoch, assign->generation.counter, hosted->job);
     c->records_stuck += fleet_generation_compare(assign->generation, job->recorded) > 0;
     check_places(c, hosted, &run);
-    check_holders(c, hosted, &run);
+    if (cluster_cells_are_used(job))
+        cluster_cells_assign(c, hosted, &run, assign->step);
+    else
+        check_holders(c, hosted, &run);
     cluster_restarts_assign(c, &run, assign->restarts);
     hosted->has_assigned = true;
     hosted->is_record_stuck = false;
@@ -313,7 +323,7 @@ void cluster_check_start(struct cluster *c, struct cluster_run *run)
 {
     const struct cluster_job *job = &c->jobs[run->job];
 
-    for (int place = 0; place < run->count; place++)
+    for (int place = 0; !cluster_cells_are_used(job) && place < run->count; place++)
         for (int p = 0; p < job->processes; p++) {
             const struct cluster_agent *a = &c->agents[run->agents[place]];
             const struct cluster_trainer *t = &a->trainers[p];

@@ -17,7 +17,10 @@
  *   kube.c        scheduler, kubelets, garbage collector, jobs as users make and change them
  *   agent.c       the pod's process 1: supervisor and member, its connection to a hub
  *   train.c       trainers and the generations they train in
+ *   checkpoints.c what trainers have saved
  *   own.c         own trainers
+ *   cells.c       jobs whose ranks share a model, and the rules for them
+ *   cells_train.c what their trainers do together
  *   check.c       the rules for what the API server holds, after every step
  *   check_generations.c  the rules for generations and their steps
  *   restarts.c    the rules for the number of restarts
@@ -38,6 +41,7 @@
 #include "libfleet/kube/io.h"
 #include "libfleet/rendezvous/hub.h"
 #include "libfleet/rendezvous/member.h"
+#include "libfleet/strategy/topology.h"
 #include "tests/fake/hub_network.h"
 
 struct fake_apiserver;
@@ -51,8 +55,8 @@ struct installation;
 #define CLUSTER_AGENTS      512
 #define CLUSTER_RUNS        512
 #define CLUSTER_CONNECTIONS 8192
-#define CLUSTER_WORKERS     6 /* of a job */
-#define CLUSTER_PROCESSES   2 /* of a worker */
+#define CLUSTER_WORKERS     12 /* of a job */
+#define CLUSTER_PROCESSES   2  /* of a worker */
 #define CLUSTER_PODS        1024
 #define CLUSTER_CHECKPOINTS 64
 #define CLUSTER_RECORDS     256          /* of a job */
@@ -62,10 +66,13 @@ struct installation;
 /* Seeds from here on have pods that Kubernetes takes away, but not the faults of the two groups
  * above: with those almost every restart would have several possible causes */
 #define CLUSTER_DRAIN_FIRST 3000000000ul
+/* Seeds from here on have jobs whose ranks share a model; some of them have drains, too */
+#define CLUSTER_CELLS_FIRST 4000000000ul
 #define CLUSTER_GRACE_MS \
-    30000.0                   /* of a worker's pod, with drains: longer than a new leader takes */
-#define CLUSTER_LINES     120 /* of the history that are kept */
-#define CLUSTER_NAMESPACE "team"
+    30000.0                     /* of a worker's pod, with drains: longer than a new leader takes */
+#define CLUSTER_EVERY_STEPS 10  /* a checkpoint */
+#define CLUSTER_LINES       120 /* of the history that are kept */
+#define CLUSTER_NAMESPACE   "team"
 
 #define CLUSTER_FLEETJOBS "/apis/fleetjob.dev/v1alpha1/namespaces/team/fleetjobs"
 #define CLUSTER_PODS_PATH "/api/v1/namespaces/team/pods"
@@ -171,6 +178,11 @@ struct cluster_trainer {
     struct fleet_generation held_in; /* in which that state was last complete */
     enum fleet_phase phase;
     bool wants_checkpoint;
+    /* where ranks share a model: the step whose gradient it holds, what it holds of its state, … */
+    int64_t voted;
+    struct fleet_part part;
+    bool keeps_state;           /* … the order of the assign, and whether it was followed; … */
+    bool is_prepared, has_come; /* … it is about to restore the agreed state */
     int64_t own_step; /* of an own trainer, which holds no state that counts; -1 = none yet */
 };
 
@@ -221,6 +233,9 @@ struct cluster_job { /* what is true of a job, even if its status differs */
     char name[32], uid[48];
     bool is_gone; /* deleted */
     int workers_min, workers_max, desired, processes, restarts_max, elastic_s;
+    struct topology
+        grid; /* ranks share a model: of one replica, of so many members; else world 0 */
+    int unit;
     bool resets;   /* the count of restarts */
     bool is_own;   /* its trainers are its own (own.c), … */
     bool reports;  /* … and the first rank says how far it is */
@@ -257,6 +272,8 @@ struct cluster_run { /* a generation */
     int64_t agreed;                     /* … that it was to start from */
     int64_t voted;                      /* newest step whose vote is complete */
     bool has_committed;
+    bool is_sound; /* with cells: the hub knew what its members hold */
+    int64_t saved; /* … the step that all have saved together */
     double assigned_ms;
     int leaders;     /* that there were when it was assigned */
     int restarts;    /* of the job when it was made, as in the assign to its members */
@@ -298,6 +315,7 @@ struct cluster_world { /* by seed */
     bool has_rule_faults;
     bool is_whole;   /* seeds from CLUSTER_WHOLE_FIRST */
     bool has_drains; /* seeds from CLUSTER_DRAIN_FIRST */
+    bool has_cells;  /* seeds from CLUSTER_CELLS_FIRST */
     int job_count;
     double lease_ms;
 };
@@ -438,7 +456,16 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
 void cluster_trainer_event(struct cluster *c, const struct cluster_event *event);
 void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank);
 void cluster_step(struct cluster *c, const struct cluster_event *event);
+void cluster_trainer_leave(struct cluster *c, struct cluster_agent *a, int process); /* its run */
 int cluster_run_find(const struct cluster *c, int job, struct fleet_generation generation); /* -1 */
+
+/* ---- checkpoints.c --------------------------------------------------------------------------- */
+
+/* What the trainer holds goes to disk, as in one with the order to leave. */
+void cluster_trainer_save(struct cluster *c, struct cluster_agent *a, int process);
+/* The newest checkpoint on the lineage that the members know. */
+int64_t cluster_checkpoint_newest(const struct cluster *c, const struct cluster_run *r,
+                                  const struct message_assign *assign);
 
 /* ---- own.c ----------------------------------------------------------------------------------- */
 

@@ -24,9 +24,10 @@ void cluster_world_choose(struct cluster *c)
     w->loss = w->has_api_faults && cluster_chance(c, 0.5) ? cluster_uniform(c, 0, 0.03) : 0;
     w->job_count = cluster_chance(c, 0.2) ? 2 : 1;
     w->lease_ms = cluster_chance(c, 0.5) ? 15000 : 5000;
-    w->has_drains = c->seed >= CLUSTER_DRAIN_FIRST;
-    w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST && !w->has_drains;
-    w->is_whole = c->seed >= CLUSTER_WHOLE_FIRST && !w->has_drains;
+    w->has_cells = c->seed >= CLUSTER_CELLS_FIRST;
+    w->has_drains = c->seed >= CLUSTER_DRAIN_FIRST && !(w->has_cells && cluster_chance(c, 0.7));
+    w->has_rule_faults = c->seed >= CLUSTER_RULES_FIRST && c->seed < CLUSTER_DRAIN_FIRST;
+    w->is_whole = c->seed >= CLUSTER_WHOLE_FIRST && c->seed < CLUSTER_DRAIN_FIRST;
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -346,9 +347,15 @@ static void calm(struct cluster *c)
         fake_apiserver_fail_no_more(c->server);
     if (c->world.is_whole)
         cluster_clocks_right(c);
-    for (int i = 0; i < c->job_count; i++)
-        if (c->jobs[i].is_suspended && !c->jobs[i].is_gone)
+    for (int i = 0; i < c->job_count; i++) {
+        struct cluster_job *job = &c->jobs[i];
+        if (job->is_suspended && !job->is_gone)
             cluster_job_patch(c, i, "{\"spec\":{\"runPolicy\":{\"suspend\":false}}}");
+        if (job->desired < job->unit && !job->is_gone) { /* it does not train with so few */
+            job->desired = job->unit;
+            cluster_job_patch(c, i, "{\"spec\":{\"worker\":{\"replicas\":%d}}}", job->unit);
+        }
+    }
 }
 
 void cluster_fault(struct cluster *c)

@@ -295,7 +295,20 @@ int cluster_job_find(const struct cluster *c, const char *uid)
 
 static void print_trainer(const struct cluster_job *job, struct fleet_strbuf *out)
 {
-    if (job->is_own)
+    const struct topology *grid = &job->grid;
+
+    if (cluster_cells_are_used(job))
+        fleet_strbuf_appendf(
+            out,
+            "},\"strategy\":{\"pipeline\":%s,\"hybrid_configs\":{\"mp_degree\":%d,"
+            "\"pp_degree\":%d,\"sharding_degree\":%d}},\"training\":{\"model\":{\"name\":\"gpt\","
+            "\"layers\":3,\"heads\":6,\"width\":48,\"context\":8},\"data\":{\"path\":"
+            "\"/data/train.txt\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"
+            "\"globalBatchSize\":48,\"microBatchSize\":1,\"steps\":%lld},",
+            grid->degree[TOPOLOGY_PIPELINE] > 1 ? "true" : "false", grid->degree[TOPOLOGY_MODEL],
+            grid->degree[TOPOLOGY_PIPELINE], grid->degree[TOPOLOGY_SHARDING],
+            (long long)job->steps);
+    else if (job->is_own)
         fleet_strbuf_append(out, ",\"template\":{\"spec\":{\"containers\":[{\"name\":\"worker\","
                                  "\"image\":\"own:1\",\"command\":[\"train\"]}]}}},");
     else
@@ -338,6 +351,8 @@ static void choose_job(struct cluster *c, struct cluster_job *job)
         job->is_own = cluster_chance(c, 0.4);
         job->reports = cluster_chance(c, 0.6);
     }
+    if (c->world.has_cells)
+        cluster_cells_choose(c, job);
 }
 
 int cluster_job_create(struct cluster *c, const char *name)

@@ -17,8 +17,6 @@
 #include "agent/progress_line.h"
 #include "tests/fake/cluster/rules.h"
 
-#define EVERY_STEPS 10 /* a checkpoint */
-
 static struct cluster_event event_of(const struct cluster_agent *a, int process,
                                      enum cluster_event_type type)
 {
@@ -146,7 +144,7 @@ static void work(struct cluster *c, struct cluster_agent *a, int process)
     say(c, a, process, &line);
     if (t->life != life || !t->is_alive)
         return;
-    if (t->own_step > 0 && t->own_step % EVERY_STEPS == 0)
+    if (t->own_step > 0 && t->own_step % CLUSTER_EVERY_STEPS == 0)
         save(c, a, process);
     if (t->life != life || !t->is_alive || t->is_leaving)
         return;

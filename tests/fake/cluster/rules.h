@@ -7,6 +7,7 @@
  * rule ends the history by cluster_broken().
  */
 
+#include "tests/fake/cluster/cells.h"
 #include "tests/fake/cluster/cluster.h"
 
 /* ---- check.c --------------------------------------------------------------------------------- */
@@ -27,6 +28,16 @@ void cluster_check_event(struct cluster *c, struct cluster_hosted *hosted,
 void cluster_check_vote(struct cluster *c, struct cluster_run *run);
 void cluster_check_apply(struct cluster *c, const struct cluster_run *run, int64_t step);
 void cluster_check_start(struct cluster *c, struct cluster_run *run);
+/* The trainer's state is on the lineage of the run. */
+bool cluster_check_counts(const struct cluster *c, const struct cluster_run *run,
+                          const struct cluster_trainer *t);
+
+/* ---- cells.c --------------------------------------------------------------------------------- */
+
+/* A generation of a job whose ranks share a model is assigned; it goes on from `step`, -1 = from a
+ * checkpoint or the start. */
+void cluster_cells_assign(struct cluster *c, struct cluster_hosted *hosted, struct cluster_run *run,
+                          int64_t step);
 
 /* ---- restarts.c ------------------------------------------------------------------------------ */
 

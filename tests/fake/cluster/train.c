@@ -16,11 +16,10 @@
 #include <string.h>
 
 #include "libfleet/base/assert.h"
-#include "libfleet/checkpoint/manifest.h"
 #include "tests/fake/cluster/rules.h"
 
-#define EVERY_STEPS    10 /* a checkpoint */
 #define CONNECT_TRIES  300
+#define LEAVE_TRIES    500
 #define PEER_SILENT_MS 4000.0
 
 int cluster_run_find(const struct cluster *c, int job, struct fleet_generation generation)
@@ -69,7 +68,7 @@ void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-static void leave(struct cluster *c, struct cluster_agent *a, int process)
+void cluster_trainer_leave(struct cluster *c, struct cluster_agent *a, int process)
 {
     struct cluster_trainer *t = &a->trainers[process];
 
@@ -91,26 +90,7 @@ void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int proces
                   (long long)t->generation.epoch, (long long)t->generation.counter);
     m.peer_lost.rank = rank;
     m.peer_lost.at_ms = c->now_ms;
-    leave(c, a, process);
-    cluster_agent_say(a, process, &m);
-}
-
-/* What it holds goes to disk, as in a trainer with the order to leave. */
-static void save(struct cluster *c, struct cluster_agent *a, int process)
-{
-    struct cluster_job *job = &c->jobs[a->job];
-    struct cluster_trainer *t = &a->trainers[process];
-    struct link_message m = {.kind = LINK_CHECKPOINT_DONE, .generation = t->held_in};
-
-    if (t->step <= 0 || job->checkpoint_count == CLUSTER_CHECKPOINTS)
-        return;
-    job->checkpoints[job->checkpoint_count++] =
-        (struct cluster_checkpoint){.step = t->step, .generation = t->held_in};
-    cluster_trace(c, "agent %s.%d saves step %lld of %lld.%lld", a->pod, process,
-                  (long long)t->step, (long long)t->held_in.epoch, (long long)t->held_in.counter);
-    m.checkpoint_done.step = t->step;
-    (void)snprintf(m.checkpoint_done.path, sizeof(m.checkpoint_done.path), "step-%lld",
-                   (long long)t->step);
+    cluster_trainer_leave(c, a, process);
     cluster_agent_say(a, process, &m);
 }
 
@@ -132,13 +112,15 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
         t->phase = FLEET_PHASE_WAITING;
         if (t->run < 0)
             cluster_broken(c, "agent %s is assigned to a generation that no hub has sent", a->pod);
+        t->keeps_state = m->assign.keeps_state;
+        t->is_prepared = t->has_come = false;
         cluster_push(c, c->now_ms + cluster_uniform(c, 0.5, 8),
                      event_of(a, process, CLUSTER_TRAINER_CONNECT));
         break;
     case LINK_ABORT:
         if (!fleet_generation_is_none(t->generation) &&
             fleet_generation_compare(generation, t->generation) >= 0)
-            leave(c, a, process);
+            cluster_trainer_leave(c, a, process);
         break;
     case LINK_CHECKPOINT:
         t->wants_checkpoint = true;
@@ -207,6 +189,7 @@ static void reach(struct cluster *c, struct cluster_agent *a, int process, enum 
     m.ready.phase = phase;
     m.ready.at_ms = c->now_ms;
     m.ready.step = t->step;
+    m.ready.part = t->part;
     cluster_agent_say(a, process, &m);
 }
 
@@ -221,8 +204,13 @@ static void try_again(struct cluster *c, const struct cluster_event *event, doub
 static void on_connect(struct cluster *c, const struct cluster_event *event)
 {
     struct cluster_agent *a = &c->agents[event->agent];
+    struct cluster_trainer *t = &a->trainers[event->process];
     int missing = first_missing(c, event->run, FLEET_PHASE_WAITING, false);
 
+    if (cluster_cells_are_used(&c->jobs[a->job]) && !t->is_prepared) {
+        cluster_cells_prepare(c, t);
+        t->is_prepared = true;
+    }
     if (missing >= 0 && event->tries > CONNECT_TRIES)
         cluster_trainer_lose(c, a, event->process, missing);
     else if (missing >= 0 || is_cut(c, &c->runs[event->run]))
@@ -232,29 +220,6 @@ static void on_connect(struct cluster *c, const struct cluster_event *event)
         cluster_push(c, c->now_ms + cluster_uniform(c, 1, 20),
                      event_of(a, event->process, CLUSTER_TRAINER_RESTORE));
     }
-}
-
-/* The newest checkpoint on the lineage that the members know. */
-static int64_t newest_checkpoint(const struct cluster *c, const struct cluster_run *r,
-                                 const struct message_assign *assign)
-{
-    const struct cluster_job *job = &c->jobs[r->job];
-    struct fleet_lineage lineage = {.count = assign->lineage_count};
-    struct fleet_generation newest = {0};
-    int64_t step = 0;
-
-    for (size_t i = 0; i < assign->lineage_count; i++)
-        lineage.entries[i] = assign->lineage[i];
-    for (int i = 0; i < job->checkpoint_count; i++) {
-        const struct cluster_checkpoint *k = &job->checkpoints[i];
-        int order = fleet_generation_compare(k->generation, newest);
-        if (!fleet_lineage_has(&lineage, k->generation, k->step) || order < 0 ||
-            (order == 0 && k->step < step))
-            continue;
-        newest = k->generation;
-        step = k->step;
-    }
-    return step;
 }
 
 /* What the members hold when all are connected decides where the generation starts. */
@@ -271,8 +236,13 @@ static void start_run(struct cluster *c, int run, const struct message_assign *a
                 r->base = t->step;
         }
     cluster_check_start(c, r);
+    if (r->base >= 0 && cluster_cells_are_used(&c->jobs[r->job]) &&
+        !cluster_cells_are_whole(c, r, r->base)) {
+        cluster_cells_give_up(c, run);
+        return;
+    }
     if (r->base < 0)
-        r->base = newest_checkpoint(c, r, assign);
+        r->base = cluster_checkpoint_newest(c, r, assign);
     r->voted = r->base;
     r->is_started = true;
     cluster_trace(c, "generation %lld.%lld of job %d starts from step %lld",
@@ -304,9 +274,10 @@ static void tell_step(struct cluster *c, struct cluster_agent *a, int process)
         end.finished.loss = 1.5;
         (void)memset(end.finished.weights_sha256, 'a', 64);
         cluster_agent_say(a, process, &end);
-    } else if (t->rank == 0 && (t->step % EVERY_STEPS == 0 || t->wants_checkpoint)) {
+    } else if (!cluster_cells_are_used(job) && t->rank == 0 &&
+               (t->step % CLUSTER_EVERY_STEPS == 0 || t->wants_checkpoint)) {
         t->wants_checkpoint = false;
-        save(c, a, process);
+        cluster_trainer_save(c, a, process);
     }
 }
 
@@ -328,8 +299,15 @@ static void on_restore(struct cluster *c, const struct cluster_event *event)
     }
     if (!r->is_started)
         start_run(c, event->run, member_assignment(a->member));
+    if (!is_in(t, event->run))
+        return; /* it has given up */
+    if (cluster_cells_are_used(&c->jobs[a->job]) && !cluster_cells_restore(c, event->run, t)) {
+        try_again(c, event, 5);
+        return;
+    }
     is_behind = t->step >= 0 && t->step < r->base;
     t->step = r->base;
+    t->voted = 0;
     t->held_in = r->generation;
     reach(c, a, event->process, FLEET_PHASE_RESTORED);
     if (is_in(t, event->run) && (is_behind || r->base == c->jobs[r->job].steps))
@@ -380,12 +358,16 @@ void cluster_step(struct cluster *c, const struct cluster_event *event)
     }
     if (r->voted == c->jobs[r->job].steps)
         return;
+    if (!is_cut(c, r) && cluster_cells_are_used(&c->jobs[r->job]))
+        cluster_cells_save(c, event->run);
     if (is_cut(c, r) || !may_step(c, event->run)) {
         if (event->tries * 20 > PEER_SILENT_MS)
             break_run(c, event->run, cluster_below(c, r->count));
         try_again(c, event, 20);
         return;
     }
+    if (cluster_cells_are_used(&c->jobs[r->job]))
+        cluster_cells_vote(c, r);
     r->voted++;
     cluster_check_vote(c, r);
     for (int place = 0; place < r->count; place++)
@@ -432,6 +414,7 @@ static void say_waiting(struct cluster *c, struct cluster_agent *a, int process)
     m.ready.phase = FLEET_PHASE_WAITING;
     m.ready.at_ms = c->now_ms;
     m.ready.step = t->step;
+    m.ready.part = t->part;
     cluster_agent_say(a, process, &m);
 }
 
@@ -471,9 +454,12 @@ void cluster_trainer_event(struct cluster *c, const struct cluster_event *event)
         say_hello(a, event->process);
     } else if (event->type == CLUSTER_TRAINER_WAITING) {
         say_waiting(c, a, event->process);
+    } else if (event->type == CLUSTER_TRAINER_SAVE && cluster_cells_are_used(&c->jobs[a->job]) &&
+               event->step && cluster_cells_may_save(c, t) && event->tries < LEAVE_TRIES) {
+        try_again(c, event, 20); /* the others save with it */
     } else if (event->type == CLUSTER_TRAINER_SAVE) {
-        if (event->step && cluster_chance(c, 0.8))
-            save(c, a, event->process);
+        if (event->step && !cluster_cells_are_used(&c->jobs[a->job]) && cluster_chance(c, 0.8))
+            cluster_trainer_save(c, a, event->process);
         cluster_trainer_die(c, a, event->process, 0);
     } else {
         on_training(c, event);
