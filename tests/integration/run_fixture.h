@@ -21,6 +21,7 @@
 #include "libfleet/base/strbuf.h"
 #include "tests/integration/run_program.h"
 #include "tests/integration/run_story.h"
+#include "tests/support/job_killer.h"
 
 #define STEPS 60
 
@@ -53,6 +54,15 @@ static inline const char *write_job(const char *name, const char *training, cons
                   name, STEPS, training, extra);
     (void)fclose(file);
     return path;
+}
+
+/* A number of steps as an argument. Borrowed until the next. */
+static inline const char *steps_text(int steps)
+{
+    static char text[16];
+
+    (void)snprintf(text, sizeof(text), "%d", steps);
+    return text;
 }
 
 static inline void start_small_job(struct run *run, const char *path, const char *workers,
@@ -110,9 +120,9 @@ static inline struct story expect_success(const struct run *run, int64_t steps)
 /* The weights of the small job after `steps` steps, undisturbed; the same for all tests. */
 static inline const char *undisturbed_weights(const char *steps)
 {
-    static char known[8][2][80];
+    static char known[24][2][80];
 
-    for (int i = 0; i < 8; i++) {
+    for (size_t i = 0; i < FLEET_COUNT(known); i++) {
         struct run run;
         if (strcmp(known[i][0], steps) == 0)
             return known[i][1];
@@ -138,17 +148,24 @@ static inline void expect_undisturbed(const struct story *story, const char *ste
 
 /* ---- listening and striking ------------------------------------------------------------------ */
 
-/* Listen until these words were printed. */
-static inline void wait_for_words(struct run *run, const char *words)
+/* Listen until these words were printed. False: the job ended without them. */
+static inline bool listen_for_words(struct run *run, const char *words)
 {
     double give_up_ms = fleet_monotonic_ms() + PATIENCE_MS;
 
     while (!strstr(fleet_strbuf_text(&run->out), words)) {
         if (run->process.out_fd < 0 || fleet_monotonic_ms() > give_up_ms)
-            fail_msg("%s never came; it said:\n%s\n%s", words, fleet_strbuf_text(&run->out),
-                     fleet_strbuf_text(&run->err));
+            return false;
         listen_to(run, 100);
     }
+    return true;
+}
+
+static inline void wait_for_words(struct run *run, const char *words)
+{
+    if (!listen_for_words(run, words))
+        fail_msg("%s never came; it said:\n%s\n%s", words, fleet_strbuf_text(&run->out),
+                 fleet_strbuf_text(&run->err));
 }
 
 /* Listen until step `step` was printed. */
@@ -218,10 +235,19 @@ static inline bool strike_if_running(struct run *run, int i, bool agent, int sig
     return true;
 }
 
+/* Strike a job that lasts longer than any delay of this reader. */
 static inline void strike(struct run *run, int i, bool agent, int signal_number)
 {
     if (!strike_if_running(run, i, agent, signal_number))
         fail_msg("the job was over before member %d was struck", i);
+}
+
+/* Strike jobs, each with twice the steps of the last one, until one is hit while it runs. */
+static inline void strike_until_hit(job_strike_of strike_job, const void *context,
+                                    const char *steps)
+{
+    if (!job_strike_until_hit(strike_job, context, atoi(steps)))
+        fail_msg("each job was over before it was struck");
 }
 
 /* ---- the group of tests ---------------------------------------------------------------------- */
@@ -287,6 +313,7 @@ static inline bool find_everything(int argc, char **argv)
         few_steps = "120", many_steps = "300";
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
+    (void)signal(SIGINT, SIG_DFL); /* a shell ignores it for what it runs in the background */
     if (!find_program()) {
         (void)fprintf(stderr, "%s is not built: make tests\n", program);
         return false;

@@ -95,43 +95,55 @@ static void test_cells_run__any_degree_goes_on_from_any_checkpoint(void **state)
     }
 }
 
+/* A member that is killed after step 20. */
+struct loss {
+    const char *workers;
+    int member;
+    bool agent;    /* else the trainer */
+    bool has_more; /* other workers of the cell: no step is lost, without a checkpoint */
+};
+
+/* Is the job struck while it runs? In any case its weights are those of an undisturbed one. */
+static bool lose(const void *context, int steps)
+{
+    const struct loss *loss = context;
+    struct story alone = train("undisturbed", "", BY_TWO, "2", steps_text(steps)), story;
+    char training[100];
+    struct run run;
+    bool is_hit;
+
+    (void)snprintf(training, sizeof(training), "    checkpoint: {path: cell-%d, everySteps: 10}\n",
+                   steps);
+    start_small_job(&run, write_job("lost", loss->has_more ? "" : training, BY_TWO), loss->workers,
+                    steps_text(steps));
+    wait_for_step(&run, 20);
+    is_hit = strike_if_running(&run, loss->member, loss->agent, SIGKILL);
+    wait_for_end(&run);
+    story = expect_success(&run, steps);
+    expect_weights(&story, &alone);
+    if (loss->has_more)
+        assert_int_equal(story.lost_steps, 0);
+    release(&run);
+    return is_hit && story.restarts >= 1;
+}
+
 /* One worker of four, trainer or agent: another of its cell has what it had. */
 static void test_cells_run__a_lost_worker_gets_its_part_from_its_cell(void **state)
 {
-    struct story alone = train("undisturbed", "", BY_TWO, "2", few_steps);
-
     (void)state;
-    for (int member = 0; member < 4; member++) {
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_job("lost", "", BY_TWO), "4", few_steps);
-        wait_for_step(&run, 20);
-        strike(&run, member, member % 2 == 0, SIGKILL);
-        wait_for_end(&run);
-        story = expect_success(&run, atoi(few_steps));
-        expect_weights(&story, &alone);
-        assert_true(story.restarts >= 1);
-        assert_int_equal(story.lost_steps, 0);
-        release(&run);
-    }
+    for (int member = 0; member < 4; member++)
+        strike_until_hit(
+            lose,
+            &(struct loss){
+                .workers = "4", .member = member, .agent = member % 2 == 0, .has_more = true},
+            few_steps);
 }
 
 /* With one replica nobody else has what a worker had: the checkpoint is the state. */
 static void test_cells_run__a_lost_cell_leaves_the_checkpoint(void **state)
 {
-    static const char saved[] = "    checkpoint: {path: cell, everySteps: 10}\n";
-    struct story alone = train("undisturbed", "", BY_TWO, "2", few_steps), story;
-    struct run run;
-
     (void)state;
-    start_small_job(&run, write_job("cell", saved, BY_TWO), "2", few_steps);
-    wait_for_step(&run, 20);
-    strike(&run, 1, false, SIGKILL);
-    wait_for_end(&run);
-    story = expect_success(&run, atoi(few_steps));
-    expect_weights(&story, &alone);
-    assert_true(story.restarts >= 1);
-    release(&run);
+    strike_until_hit(lose, &(struct loss){.workers = "2", .member = 1}, few_steps);
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,7 @@
 #include "tests/support/job_killer.h"
 
 /* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
-static bool strike(int steps)
+static bool strike(const void *context, int steps)
 {
     struct model model = models[0];
     FLEET_AUTO_FREE char *path = NULL;
@@ -16,6 +16,7 @@ static bool strike(int steps)
     struct job_run calm, struck;
     bool is_hit;
 
+    (void)context;
     model.steps = steps;
     path = write_job(&model, "");
     run_on("cuda", path, "2", job_killer_watch, &killer, &struck);
@@ -31,24 +32,15 @@ static bool strike(int steps)
     return is_hit;
 }
 
-/* This reader may be later than a short job: then a longer one is tried. */
-static void strike_until_hit(bool (*strike_job)(int steps))
-{
-    for (int steps = 20; steps <= 320; steps *= 2)
-        if (strike_job(steps))
-            return;
-    fail_msg("each job was over before it was struck");
-}
-
 static void test_cuda__a_killed_trainer_loses_nothing(void **state)
 {
     (void)state;
-    strike_until_hit(strike);
+    assert_true(job_strike_until_hit(strike, NULL, 20));
 }
 
 /* The only trainer saves each step and is killed. Does the next one go on from a checkpoint, to the
  * weights of a job that was left alone? */
-static bool strike_savers(int steps)
+static bool strike_savers(const void *context, int steps)
 {
     struct model model = models[0];
     FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
@@ -57,6 +49,7 @@ static bool strike_savers(int steps)
     struct job_run calm, struck;
     bool is_hit;
 
+    (void)context;
     model.steps = steps;
     path = write_job(&model, "checkpoint: {path: saved, everySteps: 1}, ");
     job_run_may_lose_state = true;
@@ -80,7 +73,7 @@ static bool strike_savers(int steps)
 static void test_cuda__a_killed_trainer_leaves_no_torn_checkpoint(void **state)
 {
     (void)state;
-    strike_until_hit(strike_savers);
+    assert_true(job_strike_until_hit(strike_savers, NULL, 20));
 }
 
 /* A context that is lost ends its process; the agent starts another one. */

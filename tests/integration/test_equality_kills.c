@@ -63,7 +63,7 @@ static void expect_learnt(const struct job_run *run)
     assert_true(run->steps[run->step_count - 1].loss < run->steps[0].loss);
 }
 
-/* A job that was killed, or one that had ended before: this reader was too late. */
+/* Is the job killed before it ends? */
 static bool is_hit(struct kills kills, const struct job *job, int steps)
 {
     const char *workers = kills.workers ? kills.workers : "4";
@@ -83,18 +83,22 @@ static bool is_hit(struct kills kills, const struct job *job, int steps)
     return hit;
 }
 
+static bool kill_some(const void *context, int steps)
+{
+    const struct kills *kills = context;
+    struct job job;
+    bool hit;
+
+    job_write_for(&job, kills->is_whole ? "{replicas: 4, minReplicas: 4}" : "{replicas: 1}", steps,
+                  8, 2, kills->strategy ? kills->strategy : "", "");
+    hit = is_hit(*kills, &job, steps);
+    job_remove(&job);
+    return hit;
+}
+
 static void compare_kills(struct kills kills)
 {
-    bool hit = false;
-
-    for (int steps = steps_to_kill(), most = 32 * steps; !hit && steps <= most; steps *= 2) {
-        struct job job;
-        job_write_for(&job, kills.is_whole ? "{replicas: 4, minReplicas: 4}" : "{replicas: 1}",
-                      steps, 8, 2, kills.strategy ? kills.strategy : "", "");
-        hit = is_hit(kills, &job, steps);
-        job_remove(&job);
-    }
-    if (!hit)
+    if (!job_strike_until_hit(kill_some, &kills, steps_to_kill()))
         fail_msg("processes were killed, but no restart was reported");
 }
 

@@ -192,57 +192,64 @@ static void test_pipeline_run__any_degree_goes_on_from_any_checkpoint(void **sta
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
+/* Workers that are killed after step 20. */
+struct loss {
+    const char *workers;
+    int lost[2], count;
+    bool agent;    /* else the trainer */
+    bool has_more; /* other workers of the stage: no step is lost, without a checkpoint */
+};
+
+/* Is the job struck while it runs? In any case its weights are those of an undisturbed one. */
+static bool lose(const void *context, int steps)
+{
+    const struct loss *loss = context;
+    struct job job = {.name = "lost"};
+    struct story alone = train(&job, "1", steps_text(steps), NULL), story;
+    bool is_hit = true;
+    char training[100];
+    struct run run;
+
+    (void)snprintf(training, sizeof(training),
+                   "    checkpoint: {path: stage-%s-%d, everySteps: 10}\n", loss->workers, steps);
+    job.training = loss->has_more ? "" : training;
+    job.spec = STAGES;
+    start_small_job(&run, write_pipeline_job(&job), loss->workers, steps_text(steps));
+    wait_for_step(&run, 20);
+    for (int i = 0; i < loss->count && is_hit; i++)
+        is_hit = strike_if_running(&run, loss->lost[i], loss->agent, SIGKILL);
+    wait_for_end(&run);
+    story = expect_success(&run, steps);
+    expect_weights(&story, &alone);
+    if (loss->has_more)
+        assert_int_equal(story.lost_steps, 0);
+    release(&run);
+    return is_hit && story.restarts >= 1;
+}
+
 /* One worker of four, trainer or agent: another of its stage has what it had. */
 static void test_pipeline_run__a_lost_worker_gets_its_part_from_its_stage(void **state)
 {
-    struct job job = {.name = "lost"};
-    struct story alone = train(&job, "1", few_steps, NULL);
-
     (void)state;
-    job.spec = STAGES;
-    for (int member = 0; member < 4; member++) {
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_pipeline_job(&job), "4", few_steps);
-        wait_for_step(&run, 20);
-        strike(&run, member, member % 2 == 0, SIGKILL);
-        wait_for_end(&run);
-        story = expect_success(&run, atoi(few_steps));
-        expect_weights(&story, &alone);
-        assert_true(story.restarts >= 1);
-        assert_int_equal(story.lost_steps, 0);
-        release(&run);
-    }
+    for (int member = 0; member < 4; member++)
+        strike_until_hit(lose,
+                         &(struct loss){.workers = "4",
+                                        .lost = {member},
+                                        .count = 1,
+                                        .agent = member % 2 == 0,
+                                        .has_more = true},
+                         few_steps);
 }
 
 /* All workers of a stage: nobody else has what they had, and the checkpoint is the state. */
 static void test_pipeline_run__a_lost_stage_leaves_the_checkpoint(void **state)
 {
-    static const struct {
-        const char *workers;
-        int lost[2], count;
-    } kills[] = {{"2", {1}, 1}, {"4", {1, 3}, 2}};
-    struct story alone = train(&(struct job){.name = "stage"}, "1", few_steps, NULL);
+    static const struct loss kills[] = {{.workers = "2", .lost = {1}, .count = 1},
+                                        {.workers = "4", .lost = {1, 3}, .count = 2}};
 
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(kills); i++) {
-        char training[100];
-        struct job job = {.name = "stage", .training = training, .spec = STAGES};
-        struct story story;
-        struct run run;
-
-        (void)snprintf(training, sizeof(training),
-                       "    checkpoint: {path: stage-%zu, everySteps: 10}\n", i);
-        start_small_job(&run, write_pipeline_job(&job), kills[i].workers, few_steps);
-        wait_for_step(&run, 20);
-        for (int k = 0; k < kills[i].count; k++)
-            strike(&run, kills[i].lost[k], false, SIGKILL);
-        wait_for_end(&run);
-        story = expect_success(&run, atoi(few_steps));
-        expect_weights(&story, &alone);
-        assert_true(story.restarts >= 1);
-        release(&run);
-    }
+    for (size_t i = 0; i < FLEET_COUNT(kills); i++)
+        strike_until_hit(lose, &kills[i], few_steps);
 }
 
 static int make_folders(void **state)

@@ -6,70 +6,80 @@
  */
 #include "tests/integration/run_fixture.h"
 
+/* A job, and the members that are struck after a step. */
+struct fault {
+    const char *workers;
+    int step, members[2], count;
+    bool agents; /* else trainers */
+    int signal;
+    bool may_end; /* the job may be over before anybody misses them */
+};
+
+/* Does it strike the job while it runs? In any case all steps and the weights are as they are
+ * without. */
+static bool strike_job(const void *context, int steps)
+{
+    const struct fault *fault = context;
+    bool is_hit = true;
+    struct story story;
+    struct run run;
+
+    start_small_job(&run, write_job("fault", "", ""), fault->workers, steps_text(steps));
+    wait_for_step(&run, fault->step);
+    for (int i = 0; i < fault->count && is_hit; i++)
+        is_hit = strike_if_running(&run, fault->members[i], fault->agents, fault->signal);
+    wait_for_end(&run);
+    story = expect_success(&run, steps);
+    expect_undisturbed(&story, steps_text(steps));
+    release(&run);
+    /* The others may go on before its end is known, and before its replacement comes. */
+    assert_true(story.restarts <= 2 * fault->count);
+    return is_hit && (story.restarts > 0 || fault->may_end);
+}
+
 static void test_run_faults__a_killed_trainer_changes_nothing(void **state)
 {
     (void)state;
-    for (int member = 0; member < 3; member++) { /* the one with rank 0, too */
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_job("kill", "", ""), "3", few_steps);
-        wait_for_step(&run, 10 + 7 * member);
-        strike(&run, member, false, SIGKILL);
-        wait_for_end(&run);
-        story = expect_success(&run, atoi(few_steps));
-        assert_in_range(story.restarts, 1, 2); /* the others may go on before its end is known */
-        expect_undisturbed(&story, few_steps);
-        release(&run);
-    }
+    for (int member = 0; member < 3; member++) /* the one with rank 0, too */
+        strike_until_hit(strike_job,
+                         &(struct fault){.workers = "3",
+                                         .step = 10 + 7 * member,
+                                         .members = {member},
+                                         .count = 1,
+                                         .signal = SIGKILL},
+                         few_steps);
 }
 
 static void test_run_faults__two_killed_trainers_change_nothing(void **state)
 {
-    struct run run;
-    struct story story;
-
     (void)state;
-    start_small_job(&run, write_job("two", "", ""), "3", few_steps);
-    wait_for_step(&run, 20);
-    strike(&run, 0, false, SIGKILL);
-    strike(&run, 2, false, SIGKILL);
-    wait_for_end(&run);
-    story = expect_success(&run, atoi(few_steps));
-    assert_in_range(story.restarts, 1, 4); /* at most two for each, as above */
-    expect_undisturbed(&story, few_steps);
-    release(&run);
+    strike_until_hit(
+        strike_job,
+        &(struct fault){
+            .workers = "3", .step = 20, .members = {0, 2}, .count = 2, .signal = SIGKILL},
+        few_steps);
 }
 
 static void test_run_faults__a_killed_agent_changes_nothing(void **state)
 {
-    struct run run;
-    struct story story;
-
     (void)state;
-    start_small_job(&run, write_job("agent", "", ""), "3", few_steps);
-    wait_for_step(&run, 15);
-    strike(&run, 1, true, SIGKILL);
-    wait_for_end(&run);
-    story = expect_success(&run, atoi(few_steps));
-    assert_in_range(story.restarts, 1, 2); /* the replacement may come after the others went on */
-    expect_undisturbed(&story, few_steps);
-    release(&run);
+    strike_until_hit(strike_job,
+                     &(struct fault){.workers = "3",
+                                     .step = 15,
+                                     .members = {1},
+                                     .count = 1,
+                                     .agents = true,
+                                     .signal = SIGKILL},
+                     few_steps);
 }
 
 static void test_run_faults__a_stopped_trainer_is_replaced(void **state)
 {
-    struct run run;
-    struct story story;
-
     (void)state;
-    start_small_job(&run, write_job("stopped", "", ""), "2", few_steps);
-    wait_for_step(&run, 15);
-    strike(&run, 1, false, SIGSTOP);
-    wait_for_end(&run);
-    story = expect_success(&run, atoi(few_steps));
-    assert_in_range(story.restarts, 1, 2);
-    expect_undisturbed(&story, few_steps);
-    release(&run);
+    strike_until_hit(
+        strike_job,
+        &(struct fault){.workers = "2", .step = 15, .members = {1}, .count = 1, .signal = SIGSTOP},
+        few_steps);
 }
 
 /* The hub misses its heartbeats. A short job is over by then, since its trainer goes on; in a long
@@ -79,30 +89,27 @@ static void test_run_faults__a_stopped_agent_holds_nobody_up(void **state)
     const char *const steps[] = {few_steps, many_steps};
 
     (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(steps); i++) {
-        struct run run;
-        struct story story;
-        start_small_job(&run, write_job("frozen", "", ""), "2", steps[i]);
-        wait_for_step(&run, 15);
-        strike(&run, 1, true, SIGSTOP);
-        wait_for_end(&run);
-        story = expect_success(&run, atoi(steps[i]));
-        expect_undisturbed(&story, steps[i]);
-        release(&run);
-    }
+    for (size_t i = 0; i < FLEET_COUNT(steps); i++)
+        strike_until_hit(strike_job,
+                         &(struct fault){.workers = "2",
+                                         .step = 15,
+                                         .members = {1},
+                                         .count = 1,
+                                         .agents = true,
+                                         .signal = SIGSTOP,
+                                         .may_end = true},
+                         steps[i]);
 }
 
 /* Six kills at moments that the seed chooses, of trainers and agents alike. */
-static void test_run_faults__kills_at_random_moments_change_nothing(void **state)
+static bool kill_at_random(const void *context, int steps)
 {
-    unsigned int seed = (unsigned int)time(NULL);
+    unsigned int seed = *(const unsigned int *)context;
     struct run run;
     struct story story;
 
-    (void)state;
-    (void)printf("seed %u\n", seed);
     start_small_job(&run, write_job("storm", "", "  runPolicy: {restart: {maxRestarts: 100}}\n"),
-                    "3", many_steps);
+                    "3", steps_text(steps));
     wait_for_step(&run, 5);
     for (int i = 0; i < 6 && run.process.out_fd >= 0; i++) {
         double until_ms = fleet_monotonic_ms() + (double)(rand_r(&seed) % 400);
@@ -112,10 +119,19 @@ static void test_run_faults__kills_at_random_moments_change_nothing(void **state
             listen_to(&run, 10);
     }
     wait_for_end(&run);
-    story = expect_success(&run, atoi(many_steps));
-    assert_true(story.restarts >= 1);
-    expect_undisturbed(&story, many_steps);
+    story = expect_success(&run, steps);
+    expect_undisturbed(&story, steps_text(steps));
     release(&run);
+    return story.restarts >= 1;
+}
+
+static void test_run_faults__kills_at_random_moments_change_nothing(void **state)
+{
+    unsigned int seed = (unsigned int)time(NULL);
+
+    (void)state;
+    (void)printf("seed %u\n", seed);
+    strike_until_hit(kill_at_random, &seed, many_steps);
 }
 
 /* A folder of programs where the agent of worker 1 stops before it has done anything. */

@@ -8,6 +8,7 @@
 #include "libfleet/base/json.h"
 
 #define PROCESSES_MAX 16
+#define STRIKE_TRIES  5
 
 bool job_killer_is_over(const struct job_killer *killer, const struct job_run *run)
 {
@@ -65,4 +66,13 @@ void job_strike_watch(void *context, struct job_run *run, const cJSON *event)
         return;
     count = job_run_trainers(run->pid, pids, PROCESSES_MAX);
     strike->sent = count > 0 && kill(pids[strike->at % count], SIGKILL) == 0;
+}
+
+bool job_strike_until_hit(job_strike_of strike, const void *context, int steps)
+{
+    bool is_hit = false;
+
+    for (int i = 0; i < STRIKE_TRIES && !is_hit; i++, steps *= 2)
+        is_hit = strike(context, steps);
+    return is_hit;
 }

@@ -51,4 +51,12 @@ struct job_strike {
 /* A job_run_watch; `context` is the strike. */
 void job_strike_watch(void *context, struct job_run *run, const cJSON *event);
 
+/*
+ * Run a job of `steps` steps and strike it. `strike` returns whether the job was hit while it ran.
+ * The reader may be so late that the job is over first. Then a job of twice the steps is run, five
+ * times at most. Returns whether one of them was hit.
+ */
+typedef bool (*job_strike_of)(const void *context, int steps);
+bool job_strike_until_hit(job_strike_of strike, const void *context, int steps);
+
 #endif
