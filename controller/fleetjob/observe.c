@@ -29,16 +29,6 @@ void observe_plan_release(struct observe_plan *plan)
     memset(plan, 0, sizeof(*plan));
 }
 
-static int wanted_world(const struct fleetjob *job)
-{
-    const struct fleetjob_worker *worker = &job->spec.worker;
-    int64_t replicas = worker->replicas;
-
-    replicas = replicas > worker->max_replicas ? worker->max_replicas : replicas;
-    replicas = replicas < worker->min_replicas ? worker->min_replicas : replicas;
-    return (int)fleetjob_world_size(job, replicas);
-}
-
 static void keep_plan(const struct fleetjob *job, const struct plan *plan,
                       struct observe_plan *cache)
 {
@@ -55,15 +45,12 @@ static void judge(const struct fleetjob *job, bool encrypts_data, struct observe
 {
     struct judge_options options = {
         .in_cluster = true, .threads = memory_limit_threads(job), .encrypts_data = encrypts_data};
-    int world = wanted_world(job);
     struct plan plan;
 
-    if (cache->generation == job->metadata.generation && cache->world == world &&
-        cache->generation != 0)
+    if (cache->generation == job->metadata.generation && cache->generation != 0)
         return;
     observe_plan_release(cache);
     cache->generation = job->metadata.generation;
-    cache->world = world;
     if (!judge_job(job, &options, &plan, &cache->errors, &cache->warnings))
         return;
     keep_plan(job, &plan, cache);

@@ -25,8 +25,7 @@ struct store;
  * All zero is none. */
 struct observe_plan {
     int64_t generation; /* of the FleetJob; 0 = never judged */
-    int world;
-    cJSON *json; /* status.plan; NULL if it cannot be built, or there is no training block */
+    cJSON *json;        /* status.plan; NULL if it cannot be built, or there is no training block */
     char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
     int64_t worker_bytes;               /* that a worker needs, see memory_limit.h; 0 = not known */
     struct fleet_errors errors, warnings; /* errors of the spec or its plan; warnings */

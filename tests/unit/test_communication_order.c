@@ -8,8 +8,10 @@
 
 #include "agent/runtime/executor/communication.h"
 #include "agent/runtime/executor/executor.h"
+#include "agent/runtime/executor/executor_internal.h"
 #include "agent/runtime/executor/order.h"
 #include "agent/runtime/state.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/program/print.h"
@@ -319,6 +321,42 @@ static void test_communication__memory_says_what_waits(void **state)
     program_release(&program);
 }
 
+/* All ranks start sums in one order, that of the program. So a sum whose gradient is complete waits
+ * for the one before it. The first sum waits for its own gradient only. */
+static void test_communication__a_sum_starts_behind_the_one_before_it(void **state)
+{
+    static const char text[] =
+        "program t loss=l flat_count=48\n"
+        "var p fp32 parameter [16] trained flat=0\n"
+        "var q fp32 parameter [16] trained flat=16\n"
+        "var r fp32 parameter [16] trained flat=32\n"
+        "var p@GRAD fp32 gradient [16] of=p flat=0\n"
+        "var q@GRAD fp32 gradient [16] of=q flat=16\n"
+        "var r@GRAD fp32 gradient [16] of=r flat=32\n"
+        "var x fp32 input [16]\n"
+        "var l fp32 scalar [1]\n"
+        "forward fill -> l ; scale=1\n"          /* launch 0 */
+        "backward scale x -> r@GRAD ; scale=1\n" /* 1 */
+        "backward scale x -> p@GRAD ; scale=1\n" /* 2 */
+        "backward scale x -> q@GRAD ; scale=1\n" /* 3 */
+        "exchange tree_sum -> ; group=data space=gradients first=0 count=16\n"
+        "exchange tree_sum -> ; group=data space=gradients first=32 count=16\n"
+        "exchange tree_sum -> ; group=data space=gradients first=16 count=16\n";
+    static const int ready[] = {2, 2, 3};
+    struct executor_rank rank = {0};
+
+    (void)state;
+    assert_int_equal(print_parse(text, strlen(text), &rank.program, NULL), 0);
+    assert_int_equal(executor_rank_open(&rank, FLEET_ISA_PLAIN, 1, NULL), 0);
+    for (size_t i = 0; i < FLEET_COUNT(ready); i++) {
+        const struct executor *executor = rank.executor;
+        int at = executor->first[PROGRAM_SECTION_EXCHANGE] + (int)i;
+        assert_int_equal(executor->launches[at].ready, ready[i]);
+    }
+    assert_int_equal(rank.executor->front_end, rank.executor->first[PROGRAM_SECTION_EXCHANGE + 1]);
+    executor_rank_close(&rank);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_communication__sends_the_bytes_of_the_plan),
         cmocka_unit_test(test_communication__a_lost_rank_ends_the_run),
         cmocka_unit_test(test_communication__memory_says_what_waits),
+        cmocka_unit_test(test_communication__a_sum_starts_behind_the_one_before_it),
     };
     return cmocka_run_group_tests_name("communication_order", tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/training/step_line.h"
@@ -131,6 +132,44 @@ static void test_errors__huge_losses_have_exponents(void **state)
     }
 }
 
+/* One insertion, deletion, replacement or exchange of neighbours for each three letters of the
+ * word, at least one; the first of the closest. */
+static void test_errors__suggest_the_closest_word(void **state)
+{
+    static const char *const words[] = {"ab",   "steps",        "seed",
+                                        "step", "learningRate", "everySteps"};
+    static const struct {
+        const char *word, *closest;
+    } rows[] = {
+        {"steps", "steps"},
+        {"stpes", "steps"}, /* an exchange of neighbours costs one */
+        {"stepz", "steps"}, /* as far from `step`, which comes later */
+        {"stpp", "step"},
+        {"seedx", "seed"},
+        {"xseed", "seed"},
+        {"see", "seed"},
+        {"eed", "seed"},
+        {"sxxd", NULL}, /* two from `seed`, but one is the limit */
+        {"stpxx", NULL},
+        {"learning_rate", "learningRate"},
+        {"lerningrtae", "learningRate"}, /* a deletion and an exchange; three is the limit */
+        {"xxxxxingrate", NULL},          /* five; four are the limit */
+        {"xxxxningrate", "learningRate"},
+        {"xearningratxx", "learningRate"},
+        {"ba", "ab"},
+        {"a", "ab"},
+        {"", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        const char *closest = fleet_closest_word(rows[i].word, words, FLEET_COUNT(words));
+        if (!rows[i].closest ? closest != NULL : !closest || strcmp(closest, rows[i].closest) != 0)
+            fail_msg("\"%s\" is closest to %s, expected %s", rows[i].word,
+                     closest ? closest : "nothing", rows[i].closest ? rows[i].closest : "nothing");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_errors__invisible_characters_are_escaped),
         cmocka_unit_test(test_errors__beyond_the_limit_are_counted),
         cmocka_unit_test(test_errors__huge_losses_have_exponents),
+        cmocka_unit_test(test_errors__suggest_the_closest_word),
     };
 
     return cmocka_run_group_tests_name("errors", tests, NULL, NULL);

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "libfleet/autoparallel/search/full_search.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -292,6 +293,40 @@ static void test_full_search__keeps_what_the_job_says(void **state)
     training_config_release(&training);
 }
 
+/* Each setting of the strategy is there because the choice divides something by it. */
+static void test_full_search__a_strategy_has_only_what_its_choice_divides(void **state)
+{
+    static const struct {
+        struct full_choice choice;
+        bool sharding, pipeline, tensor_parallel;
+    } rows[] = {
+        {{.data = 4, .model = 1, .pipeline = 1, .sharding = 1}, false, false, false},
+        {{.data = 2, .model = 1, .pipeline = 1, .sharding = 2, .stage = 1}, true, false, false},
+        {{.data = 2, .model = 1, .pipeline = 2, .sharding = 1}, false, true, false},
+        {{.data = 2, .model = 2, .pipeline = 1, .sharding = 1}, false, false, true},
+        {{.data = 1, .model = 2, .pipeline = 2, .sharding = 2, .stage = 2}, true, true, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        STRATEGY_AUTO struct strategy strategy;
+        strategy_init(&strategy);
+        full_strategy(NULL, &rows[i].choice, &strategy);
+        assert_int_equal(strategy.has_sharding != 0, rows[i].sharding);
+        assert_int_equal(strategy.has_sharding_configs != 0, rows[i].sharding);
+        assert_int_equal(strategy.has_pipeline != 0, rows[i].pipeline);
+        assert_int_equal(strategy.has_pipeline_configs != 0, rows[i].pipeline);
+        assert_int_equal(strategy.has_tensor_parallel != 0, rows[i].tensor_parallel);
+        assert_int_equal(strategy.sharding, rows[i].sharding);
+        assert_int_equal(strategy.pipeline, rows[i].pipeline);
+        assert_int_equal(strategy.tensor_parallel, rows[i].tensor_parallel);
+        assert_int_equal(strategy.hybrid_configs.dp_degree, rows[i].choice.data);
+        assert_int_equal(strategy.hybrid_configs.mp_degree, rows[i].choice.model);
+        assert_int_equal(strategy.hybrid_configs.pp_degree, rows[i].choice.pipeline);
+        assert_int_equal(strategy.hybrid_configs.sharding_degree, rows[i].choice.sharding);
+    }
+}
+
 static void test_full_search__says_the_least_memory_if_nothing_fits(void **state)
 {
     struct fleet_errors errors = {0};
@@ -405,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_search__equals_brute_force),
         cmocka_unit_test(test_full_search__keeps_what_the_job_says),
+        cmocka_unit_test(test_full_search__a_strategy_has_only_what_its_choice_divides),
         cmocka_unit_test(test_full_search__says_the_least_memory_if_nothing_fits),
         cmocka_unit_test(test_full_search__names_the_part_that_a_rival_loses_for),
         cmocka_unit_test(test_links__group_inside_or_between_nodes),

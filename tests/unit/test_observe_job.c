@@ -76,7 +76,7 @@ static void test_observe__a_valid_job_is_planned(void **state)
     assert_int_equal(w.observation.observed.pod_count, 1);
     assert_string_equal(w.observation.observed.pods[0].name, "gpt-worker-0-0");
     assert_string_equal(w.observation.observed.gone_uids[0], "uid-lost");
-    assert_int_equal(w.plan.world, 2);
+    assert_int_equal(w.plan.generation, 4);
     assert_int_equal(strlen(w.plan.digest), 64);
     observe_complete(&w.observation, &actions);
     assert_int_equal(actions.write, ACTION_WRITE_NOW);
