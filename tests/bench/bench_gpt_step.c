@@ -10,18 +10,20 @@
  * Defaults are the demo's model with a micro-batch of 4 on one thread. The rival is
  * tests/bench/rival_gpt.py with the same sizes.
  */
-#include <getopt.h>
 #include <immintrin.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "tests/bench/gpt_sizes.h"
 #include "tests/numerics/step_rig.h"
 
 struct sizes {
-    int layers, width, heads, context, vocabulary, batch, threads, seconds;
+    struct gpt_sizes gpt;
+    int threads, seconds;
     bool bf16;
     enum fleet_isa level;
 };
@@ -70,20 +72,9 @@ static double peak_of(enum fleet_isa level)
 
 static void parse(int argc, char **argv, struct sizes *s)
 {
-    static const struct option options[] = {{"layers", 1, NULL, 'l'},
-                                            {"width", 1, NULL, 'w'},
-                                            {"heads", 1, NULL, 'h'},
-                                            {"context", 1, NULL, 'c'},
-                                            {"vocabulary", 1, NULL, 'v'},
-                                            {"batch", 1, NULL, 'b'},
-                                            {"threads", 1, NULL, 't'},
-                                            {"seconds", 1, NULL, 's'},
-                                            {"level", 1, NULL, 'i'},
-                                            {"bf16", 0, NULL, 'f'},
-                                            {0}};
-    int *const fields[128] = {
-        ['l'] = &s->layers,     ['w'] = &s->width, ['h'] = &s->heads,   ['c'] = &s->context,
-        ['v'] = &s->vocabulary, ['b'] = &s->batch, ['t'] = &s->threads, ['s'] = &s->seconds};
+    static const struct option options[] = {GPT_SIZES_OPTIONS,         {"threads", 1, NULL, 't'},
+                                            {"seconds", 1, NULL, 's'}, {"level", 1, NULL, 'i'},
+                                            {"bf16", 0, NULL, 'f'},    {0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -91,9 +82,9 @@ static void parse(int argc, char **argv, struct sizes *s)
             s->bf16 = true;
         else if (c == 'i' && fleet_isa_parse(optarg) < FLEET_ISA_COUNT)
             s->level = fleet_isa_parse(optarg);
-        else if (c < 128 && fields[c] && atoi(optarg) > 0)
-            *fields[c] = atoi(optarg);
-        else
+        else if ((c == 't' || c == 's') && atoi(optarg) > 0)
+            *(c == 't' ? &s->threads : &s->seconds) = atoi(optarg);
+        else if (!gpt_sizes_take(&s->gpt, c, optarg))
             exit(2);
     }
 }
@@ -103,31 +94,30 @@ static void init_rig(struct step_rig *rig, const struct sizes *s)
     char job[512];
 
     (void)snprintf(job, sizeof(job),
-                   "{\"model\":{\"name\":\"gpt\",\"layers\":%d,\"heads\":%d,\"width\":%d,"
-                   "\"context\":%d,\"vocabulary\":%d},\"data\":{\"path\":\"t\",\"tokenizer\":"
+                   "{\"model\":{\"name\":\"gpt\",\"layers\":%" PRId64 ",\"heads\":%" PRId64
+                   ",\"width\":%" PRId64 ",\"context\":%" PRId64 ",\"vocabulary\":%" PRId64
+                   "},\"data\":{\"path\":\"t\",\"tokenizer\":"
                    "\"tokens-u16\"},\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001,"
-                   "\"clip\":{\"globalNorm\":1.0}},\"globalBatchSize\":%d,\"microBatchSize\":%d,"
+                   "\"clip\":{\"globalNorm\":1.0}},\"globalBatchSize\":%" PRId64
+                   ",\"microBatchSize\":%" PRId64 ","
                    "\"steps\":1000000,\"precision\":\"%s\"}",
-                   s->layers, s->heads, s->width, s->context, s->vocabulary, s->batch, s->batch,
-                   s->bf16 ? "bf16" : "fp32");
+                   s->gpt.layers, s->gpt.heads, s->gpt.width, s->gpt.context, s->gpt.vocabulary,
+                   s->gpt.batch, s->gpt.batch, s->bf16 ? "bf16" : "fp32");
     step_rig_init(rig, job, s->level, s->threads);
-    for (int i = 0; i < s->batch * s->context; i++) {
-        ((int32_t *)step_rig_at(rig, "ids"))[i] = (int32_t)((i * 7919L) % s->vocabulary);
-        ((int32_t *)step_rig_at(rig, "targets"))[i] = (int32_t)(((i + 1) * 7919L) % s->vocabulary);
+    for (int64_t i = 0; i < s->gpt.batch * s->gpt.context; i++) {
+        ((int32_t *)step_rig_at(rig, "ids"))[i] = (int32_t)(i * 7919 % s->gpt.vocabulary);
+        ((int32_t *)step_rig_at(rig, "targets"))[i] = (int32_t)((i + 1) * 7919 % s->gpt.vocabulary);
     }
 }
 
 int main(int argc, char **argv)
 {
-    struct sizes s = {.layers = 4,
-                      .width = 128,
-                      .heads = 4,
-                      .context = 128,
-                      .vocabulary = 256,
-                      .batch = 4,
-                      .threads = 1,
-                      .seconds = 3,
-                      .level = backend_level_detect()};
+    struct sizes s = {
+        .gpt =
+            {.layers = 4, .width = 128, .heads = 4, .context = 128, .vocabulary = 256, .batch = 4},
+        .threads = 1,
+        .seconds = 3,
+        .level = backend_level_detect()};
     struct executor_times times;
     struct step_rig rig;
     double best = 1e9, then, flops, peak;
@@ -147,13 +137,13 @@ int main(int argc, char **argv)
     executor_times(rig.executor, &times);
     peak = peak_of(s.level) * s.threads;
     printf("%s, %d thread(s): %.0f tokens/s, %.1f GFLOP/s, %.0f %% of the peak\n",
-           fleet_isa_names[s.level], s.threads, s.batch * s.context / best, flops / best * 1e-9,
-           peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
+           fleet_isa_names[s.level], s.threads, (double)(s.gpt.batch * s.gpt.context) / best,
+           flops / best * 1e-9, peak > 0 ? 100 * flops / best * 1e-9 / peak : 0.0);
     printf("{\"bench\":\"gpt_step\",\"level\":\"%s\",\"threads\":%d,\"tokensPerSecond\":%.0f,"
            "\"gflops\":%.1f,\"shareOfPeak\":%.2f,\"stepMs\":%.2f,\"forwardShare\":%.2f,"
            "\"backwardShare\":%.2f,\"updateShare\":%.2f}\n",
-           fleet_isa_names[s.level], s.threads, s.batch * s.context / best, flops / best * 1e-9,
-           peak > 0 ? flops / best * 1e-9 / peak : 0.0, best * 1e3,
+           fleet_isa_names[s.level], s.threads, (double)(s.gpt.batch * s.gpt.context) / best,
+           flops / best * 1e-9, peak > 0 ? flops / best * 1e-9 / peak : 0.0, best * 1e3,
            times.forward_s / (times.forward_s + times.backward_s + times.check_s + times.update_s),
            times.backward_s / (times.forward_s + times.backward_s + times.check_s + times.update_s),
            (times.check_s + times.update_s) /

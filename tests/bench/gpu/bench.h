@@ -16,16 +16,17 @@
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/kernels_update.h"
+#include "tests/bench/gpt_sizes.h"
 
 struct bench_sizes {
-    int64_t batch, context, width, heads, vocabulary, layers;
+    struct gpt_sizes gpt;
     int64_t copy_bytes; /* of the copy that measures the memory */
     double seconds;     /* of the samples of a case */
 };
 
 static inline int64_t bench_tokens(const struct bench_sizes *s)
 {
-    return s->batch * s->context;
+    return s->gpt.batch * s->gpt.context;
 }
 
 /* ---- memory.c -------------------------------------------------------------------------------- */

@@ -12,7 +12,6 @@
  * With --serve it measures the cases whose names and types come line by line on standard input, so
  * that another program can measure beside it (tests/bench/gpu.py).
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,20 +118,9 @@ static int serve(const struct bench_sizes *sizes, const struct bench_source *sou
 
 static enum mode parse(int argc, char **argv, struct bench_sizes *s)
 {
-    static const struct option options[] = {{"layers", 1, NULL, 'l'},
-                                            {"width", 1, NULL, 'w'},
-                                            {"heads", 1, NULL, 'h'},
-                                            {"context", 1, NULL, 'c'},
-                                            {"vocabulary", 1, NULL, 'v'},
-                                            {"batch", 1, NULL, 'b'},
-                                            {"copy-bytes", 1, NULL, 'm'},
-                                            {"seconds", 1, NULL, 's'},
-                                            {"list", 0, NULL, 'L'},
-                                            {"serve", 0, NULL, 'S'},
-                                            {0}};
-    int64_t *const fields[128] = {
-        ['l'] = &s->layers,     ['w'] = &s->width, ['h'] = &s->heads,     ['c'] = &s->context,
-        ['v'] = &s->vocabulary, ['b'] = &s->batch, ['m'] = &s->copy_bytes};
+    static const struct option options[] = {GPT_SIZES_OPTIONS,         {"copy-bytes", 1, NULL, 'm'},
+                                            {"seconds", 1, NULL, 's'}, {"list", 0, NULL, 'L'},
+                                            {"serve", 0, NULL, 'S'},   {0}};
     enum mode mode = ALL;
     int c;
 
@@ -141,9 +129,9 @@ static enum mode parse(int argc, char **argv, struct bench_sizes *s)
             mode = c == 'L' ? LIST : SERVE;
         else if (c == 's' && atof(optarg) > 0)
             s->seconds = atof(optarg);
-        else if (c < 128 && fields[c] && atoll(optarg) > 0)
-            *fields[c] = atoll(optarg);
-        else
+        else if (c == 'm' && atoll(optarg) > 0)
+            s->copy_bytes = atoll(optarg);
+        else if (!gpt_sizes_take(&s->gpt, c, optarg))
             exit(2);
     }
     return mode;
@@ -151,12 +139,12 @@ static enum mode parse(int argc, char **argv, struct bench_sizes *s)
 
 int main(int argc, char **argv)
 {
-    struct bench_sizes sizes = {.batch = 16,
-                                .context = 1024,
-                                .width = 768,
-                                .heads = 12,
-                                .vocabulary = 50304,
-                                .layers = 12,
+    struct bench_sizes sizes = {.gpt = {.layers = 12,
+                                        .width = 768,
+                                        .heads = 12,
+                                        .context = 1024,
+                                        .vocabulary = 50304,
+                                        .batch = 16},
                                 .copy_bytes = (int64_t)1 << 32,
                                 .seconds = 0.1};
     enum mode mode = parse(argc, argv, &sizes);
@@ -168,7 +156,7 @@ int main(int argc, char **argv)
         list();
         return 0;
     }
-    status = bench_source_init(&source, sizes.vocabulary);
+    status = bench_source_init(&source, sizes.gpt.vocabulary);
     if (status != cudaSuccess) {
         (void)fprintf(stderr, "bench_gpu: start the GPU: %s (%s)\n", cudaGetErrorString(status),
                       cudaGetErrorName(status));

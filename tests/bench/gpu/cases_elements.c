@@ -11,7 +11,7 @@ enum {
 /* An operand of the blocks' widest activation, [tokens, 4·width]. */
 static int64_t elements(const struct bench_sizes *s)
 {
-    return bench_tokens(s) * s->width * 4;
+    return bench_tokens(s) * s->gpt.width * 4;
 }
 
 static void describe(struct bench_arena *arena, int64_t count, int inputs, enum program_type in,
@@ -56,7 +56,7 @@ static void binary(struct bench_arena *arena, const struct bench_sizes *s,
 static void residual(struct bench_arena *arena, const struct bench_sizes *s,
                      const struct bench_case *c, struct bench_set *set)
 {
-    describe(arena, bench_tokens(s) * s->width, 2, c->type, c->type, set);
+    describe(arena, bench_tokens(s) * s->gpt.width, 2, c->type, c->type, set);
 }
 
 /* A bias of 4·width, the same for each token. */
@@ -64,9 +64,9 @@ static void bias(struct bench_arena *arena, const struct bench_sizes *s, const s
                  struct bench_set *set)
 {
     describe(arena, elements(s), 1, c->type, c->type, set);
-    set->elementwise.in[1] = bench_random(arena, PROGRAM_FP32, 4 * s->width);
+    set->elementwise.in[1] = bench_random(arena, PROGRAM_FP32, 4 * s->gpt.width);
     set->elementwise.in_type[1] = PROGRAM_FP32;
-    set->elementwise.period = 4 * s->width;
+    set->elementwise.period = 4 * s->gpt.width;
 }
 
 static void cast(struct bench_arena *arena, const struct bench_sizes *s, const struct bench_case *c,
@@ -82,7 +82,7 @@ static void dropout(struct bench_arena *arena, const struct bench_sizes *s,
                     const struct bench_case *c, struct bench_set *set)
 {
     struct fleet_cuda_scalars scalars = {.step = 3, .first_sample = 16};
-    int64_t count = bench_tokens(s) * s->width;
+    int64_t count = bench_tokens(s) * s->gpt.width;
 
     set->dropout =
         (struct fleet_cuda_dropout){.x = bench_random(arena, c->type, count),
@@ -90,7 +90,7 @@ static void dropout(struct bench_arena *arena, const struct bench_sizes *s,
                                     .x_type = c->type,
                                     .y_type = c->type,
                                     .count = count,
-                                    .per_sample = s->context * s->width,
+                                    .per_sample = s->gpt.context * s->gpt.width,
                                     .key = {1, 2},
                                     .rate = 0.1,
                                     .scalars = bench_table(arena, &scalars, sizeof(scalars))};

@@ -29,8 +29,10 @@ static struct fleet_cuda_matrix matrix(struct bench_arena *arena, enum program_t
 
 static void layer_sizes(const struct bench_sizes *s, int layer, int64_t *in, int64_t *out)
 {
-    const int64_t ins[] = {s->width, s->width, s->width, 4 * s->width, s->width};
-    const int64_t outs[] = {3 * s->width, s->width, 4 * s->width, s->width, s->vocabulary};
+    const int64_t ins[] = {s->gpt.width, s->gpt.width, s->gpt.width, 4 * s->gpt.width,
+                           s->gpt.width};
+    const int64_t outs[] = {3 * s->gpt.width, s->gpt.width, 4 * s->gpt.width, s->gpt.width,
+                            s->gpt.vocabulary};
 
     *in = ins[layer];
     *out = outs[layer];
@@ -78,21 +80,21 @@ static void attention(struct bench_arena *arena, const struct bench_sizes *s,
     struct fleet_cuda_attention *a = &set->attention;
 
     *a = (struct fleet_cuda_attention){
-        .qkv = bench_random(arena, c->type, tokens * 3 * s->width),
-        .out = bench_room(arena, (size_t)(tokens * s->width) * bench_bytes(c->type)),
-        .lse = bench_room(arena, (size_t)(tokens * s->heads) * sizeof(float)),
+        .qkv = bench_random(arena, c->type, tokens * 3 * s->gpt.width),
+        .out = bench_room(arena, (size_t)(tokens * s->gpt.width) * bench_bytes(c->type)),
+        .lse = bench_room(arena, (size_t)(tokens * s->gpt.heads) * sizeof(float)),
         .type = c->type,
         .out_type = c->type,
         .d_type = c->type,
         .d_qkv_type = c->type,
-        .batch = s->batch,
-        .context = s->context,
-        .heads = s->heads,
-        .kv_heads = s->heads,
-        .head_dim = s->width / s->heads,
+        .batch = s->gpt.batch,
+        .context = s->gpt.context,
+        .heads = s->gpt.heads,
+        .kv_heads = s->gpt.heads,
+        .head_dim = s->gpt.width / s->gpt.heads,
         .causal = true};
     /* 4·T²·D a head, half of it below the diagonal */
-    set->flops = 2.0 * (double)tokens * (double)s->context * (double)s->width;
+    set->flops = 2.0 * (double)tokens * (double)s->gpt.context * (double)s->gpt.width;
 }
 
 /* The floor has five products where the forward pass has two. */
@@ -102,9 +104,9 @@ static void attention_grad(struct bench_arena *arena, const struct bench_sizes *
     int64_t tokens = bench_tokens(s);
 
     attention(arena, s, c, set);
-    set->attention.d_out = bench_random(arena, c->type, tokens * s->width);
+    set->attention.d_out = bench_random(arena, c->type, tokens * s->gpt.width);
     set->attention.d_qkv =
-        bench_room(arena, (size_t)(tokens * 3 * s->width) * bench_bytes(c->type));
+        bench_room(arena, (size_t)(tokens * 3 * s->gpt.width) * bench_bytes(c->type));
     set->attention.scratch =
         bench_room(arena, gpu_scratch_attention_grad(set->attention.batch, set->attention.heads,
                                                      set->attention.context));

@@ -8,26 +8,26 @@
 static void norm(struct bench_arena *arena, const struct bench_sizes *s, const struct bench_case *c,
                  struct bench_set *set)
 {
-    int64_t rows = bench_tokens(s), count = rows * s->width;
+    int64_t rows = bench_tokens(s), count = rows * s->gpt.width;
 
     set->norm =
         (struct fleet_cuda_norm){.x = bench_random(arena, PROGRAM_FP32, count),
                                  .y = bench_room(arena, (size_t)count * bench_bytes(c->type)),
                                  .y_type = c->type,
-                                 .scale = bench_positive(arena, s->width),
-                                 .shift = bench_random(arena, PROGRAM_FP32, s->width),
+                                 .scale = bench_positive(arena, s->gpt.width),
+                                 .shift = bench_random(arena, PROGRAM_FP32, s->gpt.width),
                                  .mean = bench_room(arena, (size_t)rows * sizeof(float)),
                                  .rstd = bench_room(arena, (size_t)rows * sizeof(float)),
                                  .epsilon = 1e-5f,
                                  .rows = rows,
-                                 .columns = s->width};
+                                 .columns = s->gpt.width};
     set->bytes = (double)count * (4.0 + (double)bench_bytes(c->type));
 }
 
 static void norm_grad(struct bench_arena *arena, const struct bench_sizes *s,
                       const struct bench_case *c, struct bench_set *set)
 {
-    int64_t count = bench_tokens(s) * s->width;
+    int64_t count = bench_tokens(s) * s->gpt.width;
 
     norm(arena, s, c, set);
     set->norm_grad = (struct fleet_cuda_norm_grad){
@@ -38,18 +38,18 @@ static void norm_grad(struct bench_arena *arena, const struct bench_sizes *s,
         .mean = set->norm.mean,
         .rstd = set->norm.rstd,
         .d_x = bench_room(arena, (size_t)count * sizeof(float)),
-        .d_scale = bench_room(arena, (size_t)s->width * sizeof(float)),
-        .d_shift = bench_room(arena, (size_t)s->width * sizeof(float)),
+        .d_scale = bench_room(arena, (size_t)s->gpt.width * sizeof(float)),
+        .d_shift = bench_room(arena, (size_t)s->gpt.width * sizeof(float)),
         .rows = set->norm.rows,
-        .columns = s->width,
-        .scratch = bench_room(arena, gpu_scratch_norm_grad(set->norm.rows, s->width))};
+        .columns = s->gpt.width,
+        .scratch = bench_room(arena, gpu_scratch_norm_grad(set->norm.rows, s->gpt.width))};
     set->bytes = (double)count * (8.0 + (double)bench_bytes(c->type));
 }
 
 static void column_sum(struct bench_arena *arena, const struct bench_sizes *s,
                        const struct bench_case *c, struct bench_set *set)
 {
-    int64_t rows = bench_tokens(s), columns = 4 * s->width;
+    int64_t rows = bench_tokens(s), columns = 4 * s->gpt.width;
 
     set->column_sum = (struct fleet_cuda_column_sum){
         .x = bench_random(arena, c->type, rows * columns),
@@ -68,18 +68,18 @@ static void embedding(struct bench_arena *arena, const struct bench_sizes *s,
 
     set->embedding = (struct fleet_cuda_embedding){
         .ids = bench_numbers(arena, tokens),
-        .table = bench_random(arena, PROGRAM_FP32, s->vocabulary * s->width),
-        .position = bench_random(arena, PROGRAM_FP32, s->context * s->width),
-        .out = bench_room(arena, (size_t)(tokens * s->width) * bench_bytes(c->type)),
+        .table = bench_random(arena, PROGRAM_FP32, s->gpt.vocabulary * s->gpt.width),
+        .position = bench_random(arena, PROGRAM_FP32, s->gpt.context * s->gpt.width),
+        .out = bench_room(arena, (size_t)(tokens * s->gpt.width) * bench_bytes(c->type)),
         .out_type = c->type,
-        .batch = s->batch,
-        .context = s->context,
-        .columns = s->width,
-        .rows = s->vocabulary,
+        .batch = s->gpt.batch,
+        .context = s->gpt.context,
+        .columns = s->gpt.width,
+        .rows = s->gpt.vocabulary,
         .fault = bench_zeros(arena, sizeof(uint64_t))};
     /* a row of the table a token; the positions' rows once */
-    set->bytes = (double)(tokens * s->width) * (4.0 + (double)bench_bytes(c->type)) +
-                 (double)(s->context * s->width) * 4.0;
+    set->bytes = (double)(tokens * s->gpt.width) * (4.0 + (double)bench_bytes(c->type)) +
+                 (double)(s->gpt.context * s->gpt.width) * 4.0;
 }
 
 static void embedding_grad(struct bench_arena *arena, const struct bench_sizes *s,
@@ -89,25 +89,25 @@ static void embedding_grad(struct bench_arena *arena, const struct bench_sizes *
 
     set->embedding_grad = (struct fleet_cuda_embedding_grad){
         .ids = bench_numbers(arena, tokens),
-        .d_out = bench_random(arena, c->type, tokens * s->width),
+        .d_out = bench_random(arena, c->type, tokens * s->gpt.width),
         .d_type = c->type,
-        .d_table = bench_room(arena, (size_t)(s->vocabulary * s->width) * sizeof(float)),
-        .d_position = bench_room(arena, (size_t)(s->context * s->width) * sizeof(float)),
-        .batch = s->batch,
-        .context = s->context,
-        .columns = s->width,
-        .rows = s->vocabulary,
-        .positions = s->context,
-        .scratch =
-            bench_room(arena, gpu_scratch_embedding_grad(s->batch, s->context, s->vocabulary))};
-    set->bytes = (double)(tokens * s->width) * (double)bench_bytes(c->type) +
-                 (double)((s->vocabulary + s->context) * s->width) * 4.0;
+        .d_table = bench_room(arena, (size_t)(s->gpt.vocabulary * s->gpt.width) * sizeof(float)),
+        .d_position = bench_room(arena, (size_t)(s->gpt.context * s->gpt.width) * sizeof(float)),
+        .batch = s->gpt.batch,
+        .context = s->gpt.context,
+        .columns = s->gpt.width,
+        .rows = s->gpt.vocabulary,
+        .positions = s->gpt.context,
+        .scratch = bench_room(
+            arena, gpu_scratch_embedding_grad(s->gpt.batch, s->gpt.context, s->gpt.vocabulary))};
+    set->bytes = (double)(tokens * s->gpt.width) * (double)bench_bytes(c->type) +
+                 (double)((s->gpt.vocabulary + s->gpt.context) * s->gpt.width) * 4.0;
 }
 
 static void cross_entropy(struct bench_arena *arena, const struct bench_sizes *s,
                           const struct bench_case *c, struct bench_set *set)
 {
-    int64_t rows = bench_tokens(s), count = rows * s->vocabulary;
+    int64_t rows = bench_tokens(s), count = rows * s->gpt.vocabulary;
 
     set->cross_entropy = (struct fleet_cuda_cross_entropy){
         .logits = bench_random(arena, c->type, count),
@@ -119,7 +119,7 @@ static void cross_entropy(struct bench_arena *arena, const struct bench_sizes *s
         .type = c->type,
         .d_type = c->type,
         .rows = rows,
-        .columns = s->vocabulary,
+        .columns = s->gpt.vocabulary,
         .ignore_index = -100,
         .fault = bench_zeros(arena, sizeof(uint64_t))};
     set->bytes = (double)count * (double)bench_bytes(c->type);
@@ -130,7 +130,7 @@ static void cross_entropy_grad(struct bench_arena *arena, const struct bench_siz
 {
     cross_entropy(arena, s, c, set);
     set->cross_entropy.d_logits =
-        bench_room(arena, (size_t)(bench_tokens(s) * s->vocabulary) * bench_bytes(c->type));
+        bench_room(arena, (size_t)(bench_tokens(s) * s->gpt.vocabulary) * bench_bytes(c->type));
     set->bytes *= 2;
 }
 

@@ -11,14 +11,14 @@
 /* Elements of each parameter of a GPT, in the order of the model; returns their number. */
 static int parameters_of(const struct bench_sizes *s, int64_t *counts)
 {
-    const int64_t w = s->width;
+    const int64_t w = s->gpt.width;
     const int64_t layer[] = {w, w, 3 * w * w, 3 * w, w * w,     w,
                              w, w, 4 * w * w, 4 * w, 4 * w * w, w};
     int count = 0;
 
-    counts[count++] = s->vocabulary * w;
-    counts[count++] = s->context * w;
-    for (int64_t l = 0; l < s->layers && count + 14 <= PARAMETERS_MAX; l++)
+    counts[count++] = s->gpt.vocabulary * w;
+    counts[count++] = s->gpt.context * w;
+    for (int64_t l = 0; l < s->gpt.layers && count + 14 <= PARAMETERS_MAX; l++)
         for (size_t i = 0; i < sizeof(layer) / sizeof(layer[0]); i++)
             counts[count++] = layer[i];
     counts[count++] = w;
