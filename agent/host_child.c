@@ -5,6 +5,7 @@
  * child is a zombie. At that time no other process can have its number.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,6 +18,7 @@
 #include "libfleet/base/child.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/generation.h"
 #include "libfleet/base/line_writer.h"
 #include "libfleet/base/log.h"
 #include "libfleet/rendezvous/member_client.h"
@@ -25,9 +27,13 @@
 
 /* ---- output, link and progress --------------------------------------------------------------- */
 
-static void print_warning(const struct host_child *child, const char *text, bool is_note)
+/* The text form is for a user's eyes: the rank in front, the generation behind. The JSON form has
+ * both as keys. */
+static void print_warning(const struct host_child *child, const struct link_message *message)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf line = {0};
+    const char *text = message->warning.text;
+    bool is_note = message->warning.is_note;
 
     if (fleet_log_get_form() == FLEET_LOG_JSON) {
         const struct fleet_log_pair pairs[] = {
@@ -36,8 +42,10 @@ static void print_warning(const struct host_child *child, const char *text, bool
                         is_note ? "Trainer noted" : "Trainer warned", pairs);
         return;
     }
-    fleet_strbuf_appendf(&line, "%s%s%s\n", child->process.prefix,
-                         is_note ? "" : "warning: ", text);
+    fleet_strbuf_appendf(&line, "%s%s%s", child->process.prefix, is_note ? "" : "warning: ", text);
+    if (!fleet_generation_is_none(message->generation))
+        fleet_strbuf_appendf(&line, " generation=%" PRId64, message->generation.counter);
+    fleet_strbuf_append_char(&line, '\n');
     fleet_line_writer_put(child->host->out[1], line.text, line.length);
 }
 
@@ -52,7 +60,7 @@ static void on_link(void *user)
     (void)link_flush(&child->process.link, NULL);
     while ((rc = link_receive(&child->process.link, &message, &err)) == 0) {
         if (message.kind == LINK_WARNING)
-            print_warning(child, message.warning.text, message.warning.is_note);
+            print_warning(child, &message);
         journal_message(&child->host->journal, child->local_rank, &message, fleet_monotonic_ms());
         supervisor_message(supervisor, child->local_rank, &message, fleet_monotonic_ms());
         link_message_release(&message);
