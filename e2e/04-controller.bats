@@ -112,14 +112,24 @@ changes_by() { # changes_by POD FIRST LAST
     remove_job alone
 }
 
-# The controllers' connections are reset, and new ones refused for two seconds.
+are_refused() { # are_refused ADDRESS…: each of them has tried to reach the API server and was refused
+    local address refused
+    refused=$(iptables -w -L INPUT -v -n -x) || return
+    for address in "$@"; do
+        awk -v address="$address" '/REJECT/ && index($0, " " address " ") && $1 > 0 { found = 1 }
+            END { exit !found }' <<<"$refused" || return
+    done
+}
+
+# The controllers' connections are reset, and new ones refused, until each of them has met that.
 cut_watches() {
     local address addresses failed=0
     addresses=$(kubectl get pods -n "$system" -o jsonpath='{.items[*].status.podIP}')
     for address in $addresses; do
         iptables -w -I INPUT -s "$address" -p tcp --dport 6443 -j REJECT --reject-with tcp-reset
     done
-    sleep 2
+    # shellcheck disable=SC2086 # a word for each address
+    eventually "$LIMIT" are_refused $addresses || failed=1
     "$@" || failed=1
     for address in $addresses; do
         iptables -w -D INPUT -s "$address" -p tcp --dport 6443 -j REJECT --reject-with tcp-reset
