@@ -112,7 +112,7 @@ changes_by() { # changes_by POD FIRST LAST
     remove_job alone
 }
 
-are_refused() { # are_refused ADDRESS…: each of them has tried to reach the API server and was refused
+are_refused() { # are_refused ADDRESS…: the API server has refused a connection from each of them
     local address refused
     refused=$(iptables -w -L INPUT -v -n -x) || return
     for address in "$@"; do
