@@ -15,16 +15,19 @@ struct gpt_sizes {
 };
 
 /* Rows of a table for getopt_long(). Their letters are lower case. */
-#define GPT_SIZES_OPTIONS                                                            \
-    {"layers", 1, NULL, 'l'}, {"width", 1, NULL, 'w'}, {"heads", 1, NULL, 'h'},      \
-        {"context", 1, NULL, 'c'}, {"vocabulary", 1, NULL, 'v'}, {"batch", 1, NULL, 'b'}
+#define GPT_SIZES_OPTIONS                                                       \
+    {"layers", 1, NULL, 'l'}, {"width", 1, NULL, 'w'}, {"heads", 1, NULL, 'h'}, \
+        {"context", 1, NULL, 'c'}, {"vocabulary", 1, NULL, 'v'},                \
+    {                                                                           \
+        "batch", 1, NULL, 'b'                                                   \
+    }
 
 /* Set the size that `letter` stands for. False: it stands for none, or `text` is not positive. */
 static inline bool gpt_sizes_take(struct gpt_sizes *sizes, int letter, const char *text)
 {
-    int64_t *const fields[128] = {['l'] = &sizes->layers,  ['w'] = &sizes->width,
-                                  ['h'] = &sizes->heads,   ['c'] = &sizes->context,
-                                  ['v'] = &sizes->vocabulary, ['b'] = &sizes->batch};
+    int64_t *const fields[128] = {
+        ['l'] = &sizes->layers,  ['w'] = &sizes->width,      ['h'] = &sizes->heads,
+        ['c'] = &sizes->context, ['v'] = &sizes->vocabulary, ['b'] = &sizes->batch};
 
     if (letter < 0 || letter >= 128 || !fields[letter] || atoll(text) <= 0)
         return false;

@@ -223,6 +223,7 @@ static const char *same_fields(const cJSON *o, const struct link_message *m)
         same_number(o, "loss", NAN, m->evaluation.loss);
         return "evaluation";
     case LINK_WARNING:
+        same_generation(o, &m->generation);
         same_text(o, "text", m->warning.text, sizeof(m->warning.text));
         same_flag(o, "isNote", m->warning.is_note);
         return "warning";

@@ -245,7 +245,9 @@ static void test_link__cuts_long_texts_at_a_character(void **state)
     (void)state;
     for (size_t i = 0; i + 2 < sizeof(text); i += 2)
         memcpy(text + i, "\xC3\xA4", 3);
-    (void)snprintf(line, sizeof(line), "{\"message\":\"warning\",\"isNote\":false,\"text\":\"%s\"}",
+    (void)snprintf(line, sizeof(line),
+                   "{\"message\":\"warning\",\"epoch\":3,\"counter\":14,\"isNote\":false,"
+                   "\"text\":\"%s\"}",
                    text);
     assert_int_equal(link_message_decode(line, strlen(line), &m, NULL), 0);
     assert_int_equal(strlen(m.warning.text), LINK_TEXT_SIZE - 2);
