@@ -241,11 +241,11 @@ static void test_trainer_process__hands_over_the_link_and_nothing_else(void **st
     (void)state;
     open_output(&o, &p);
     assert_int_equal(
-        start_shell(
-            &p,
-            "echo '{\"message\":\"warning\",\"text\":\"hi\",\"isNote\":false}' >&$FLEET_LINK_FD; "
-            "echo $FLEET_LINK_FD; exec ls /proc/self/fd",
-            true, NULL),
+        start_shell(&p,
+                    "echo '{\"message\":\"warning\",\"epoch\":3,\"counter\":14,\"text\":\"hi\","
+                    "\"isNote\":false}' >&$FLEET_LINK_FD; "
+                    "echo $FLEET_LINK_FD; exec ls /proc/self/fd",
+                    true, NULL),
         0);
     assert_int_equal(WEXITSTATUS(run_to_end_with_link(&p, &o, &m)), 0);
     assert_int_equal(m.kind, LINK_WARNING);
