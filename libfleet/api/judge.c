@@ -169,22 +169,31 @@ static struct plan_request make_request(const struct fleetjob *job,
     return request;
 }
 
+/* `setting` divides by the number of `parts`, which would change with the number of workers. */
+static void demand_degree(const struct fleetjob *job, const struct plan *plan,
+                          enum topology_axis axis, const char *setting, const char *parts,
+                          const char *degree, struct fleet_errors *errors)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+
+    fleet_strbuf_appendf(&path, "%s.%s", fleetjob_strategy_path(job), setting);
+    fleet_errors_add(errors, path.text,
+                     "an elastic job needs the number of %s: give hybrid_configs.%s, which is %d "
+                     "with %d workers",
+                     parts, degree, plan->topology.degree[axis], plan->world);
+}
+
 /* The hub of an elastic job must know which members make a replica. */
 static void check_stages(const struct fleetjob *job, const struct plan *plan,
                          struct fleet_errors *errors)
 {
     const struct fleetjob_worker *worker = &job->spec.worker;
     const struct strategy *strategy = &job->spec.strategy;
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
 
     if (!plan->is_cut || worker->min_replicas >= worker->max_replicas ||
         topology_least_world(strategy) % plan->topology.degree[TOPOLOGY_PIPELINE] == 0)
         return;
-    fleet_strbuf_appendf(&path, "%s.pipeline", fleetjob_strategy_path(job));
-    fleet_errors_add(errors, path.text,
-                     "an elastic job needs the number of stages: give hybrid_configs.pp_degree, "
-                     "which is %d with %d workers",
-                     plan->topology.degree[TOPOLOGY_PIPELINE], plan->world);
+    demand_degree(job, plan, TOPOLOGY_PIPELINE, "pipeline", "stages", "pp_degree", errors);
 }
 
 /* The same of shards: twice as many workers may be twice as many shards. Then other workers have a
@@ -193,7 +202,6 @@ static void check_shards(const struct fleetjob *job, const struct plan *plan,
                          struct fleet_errors *errors)
 {
     const struct fleetjob_worker *worker = &job->spec.worker;
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
     struct fleet_errors ignored = {0};
     struct topology more;
     int rc;
@@ -205,11 +213,7 @@ static void check_shards(const struct fleetjob *job, const struct plan *plan,
     fleet_errors_release(&ignored);
     if (rc < 0 || cells_stay(&plan->topology, &more))
         return;
-    fleet_strbuf_appendf(&path, "%s.sharding", fleetjob_strategy_path(job));
-    fleet_errors_add(errors, path.text,
-                     "an elastic job needs the number of shards: give "
-                     "hybrid_configs.sharding_degree, which is %d with %d workers",
-                     plan->topology.degree[TOPOLOGY_SHARDING], plan->world);
+    demand_degree(job, plan, TOPOLOGY_SHARDING, "sharding", "shards", "sharding_degree", errors);
 }
 
 /* Make the plan, or only the checks that do not need it. If a setting cannot run, do not report it
