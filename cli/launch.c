@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
@@ -317,6 +318,22 @@ static int run_job(const cJSON *job)
     return code;
 }
 
+/* Is the script there? Otherwise each process would fail, and be started again. A name without a
+ * slash may be a program of $PATH. -errno. */
+static int check_script(const struct launch_options *launch, const char *script,
+                        struct fleet_error *err)
+{
+    bool is_python = launch_is_python(script);
+
+    if (launch->is_module || (!is_python && !strchr(script, '/')))
+        return 0;
+    if (access(script, is_python ? R_OK : F_OK) < 0)
+        return fleet_error(err, -errno, "script %s: %s", script, strerror(errno));
+    if (!is_python && access(script, X_OK) < 0)
+        return fleet_error(err, -errno, "script %s is not executable: chmod +x %s", script, script);
+    return 0;
+}
+
 int cli_launch(int argc, char **argv)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -332,6 +349,10 @@ int cli_launch(int argc, char **argv)
         return ARGUMENTS_NO;
     }
     job = launch_job(&launch, argv + launch.first);
+    if (!launch.prints_job && check_script(&launch, argv[launch.first], &err) < 0) {
+        (void)fprintf(stderr, "fleetjob launch: %s\n", err.text);
+        return ARGUMENTS_NO;
+    }
     if (!launch.prints_job)
         return run_job(job);
     yaml_print(job, &text);

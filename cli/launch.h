@@ -37,6 +37,9 @@ int launch_read(int argc, char **argv, struct launch_options *out);
 /* The FleetJob as JSON. */
 cJSON *launch_job(const struct launch_options *options, char **command);
 
+/* Whether python3 runs this script: its name ends in .py. */
+bool launch_is_python(const char *script);
+
 /* `fleetjob launch` */
 int cli_launch(int argc, char **argv);
 

@@ -18,7 +18,7 @@ static int count_devices(const char *list)
     return count;
 }
 
-static bool is_python(const char *script)
+bool launch_is_python(const char *script)
 {
     size_t length = strlen(script);
     return length > 3 && strcmp(script + length - 3, ".py") == 0;
@@ -44,7 +44,7 @@ static void add_command(const struct launch_options *o, char **command, cJSON *c
 
     if (o->log_folder)
         add_log_shell(o, list);
-    if (o->is_module || is_python(command[0])) {
+    if (o->is_module || launch_is_python(command[0])) {
         fleet_json_add_string(list, "python3");
         fleet_json_add_string(list, "-u");
     }

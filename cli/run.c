@@ -5,6 +5,7 @@
  * private folder, let local_job.c run the job, and report its end.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -274,13 +275,16 @@ static void print_hints(const struct run *run, bool has_succeeded, bool has_fail
     int other = job_file_world(&run->job) > 1 ? job_file_world(&run->job) / 2 : 2;
     bool would_resume =
         training->has_checkpoint && training->checkpoint.resume != TRAINING_RESUME_NEVER;
+    char steps[40] = ""; /* the option, if it was given */
 
     if (run->arguments.is_json || !run->job.spec.has_training)
         return;
     (void)printf("\nTry next:\n");
+    if (run->arguments.changes.steps > 0)
+        (void)snprintf(steps, sizeof(steps), " --steps %" PRId64, run->arguments.changes.steps);
     if (has_succeeded && run->plan.selection.depends_on_workers.count == 0)
-        (void)printf("  %s run %s --workers %d%s    # the same weights, bit for bit\n", self, file,
-                     other, would_resume ? " --checkpoint again" : "");
+        (void)printf("  %s run %s --workers %d%s%s    # the same weights, bit for bit\n", self,
+                     file, other, steps, would_resume ? " --checkpoint again" : "");
     if (has_succeeded)
         (void)printf("  %s plan %s --program     # what each rank runs\n", self, file);
     if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path)

@@ -43,6 +43,26 @@ static void test_launch__processes_get_ranks_devices_and_arguments(void **state)
     release(&run);
 }
 
+static void test_launch__a_script_that_cannot_run_is_refused_at_once(void **state)
+{
+    char path[128];
+    struct run run;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/missing.py", folder);
+    run_words(&run, "launch", path, NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.err, "missing.py: No such file or directory\n");
+    assert_string_equal(fleet_strbuf_text(&run.out), ""); /* nothing was started */
+    release(&run);
+    write_text("plain", 10);
+    (void)snprintf(path, sizeof(path), "%s/plain", folder);
+    run_words(&run, "launch", path, NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.err, "plain is not executable: chmod +x ");
+    release(&run);
+}
+
 static void test_launch__a_failed_process_restarts_all(void **state)
 {
     char text[512];
@@ -153,6 +173,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch__processes_get_ranks_devices_and_arguments),
+        cmocka_unit_test(test_launch__a_script_that_cannot_run_is_refused_at_once),
         cmocka_unit_test(test_launch__a_failed_process_restarts_all),
         cmocka_unit_test(test_launch__logs_go_to_a_file_for_each_rank),
         cmocka_unit_test(test_launch__a_printed_job_is_valid),

@@ -203,12 +203,12 @@ static void test_run__the_command_line_says_where_checkpoints_go(void **state)
     (void)snprintf(path, sizeof(path), "%s/elsewhere", folder);
     run_words(&run, "run",
               write_job("place", "    checkpoint: {path: /proc/nowhere, everySteps: 30}\n", ""),
-              "--checkpoint", path, NULL);
+              "--checkpoint", path, "--steps", "60", NULL);
     expect_exit(&run, 0);
     expect_words(&run.out, path);
     assert_int_equal(access(path, R_OK), 0);
     expect_folder_behind(run.out.text, "checkpoint of step 60: ");
-    expect_words(&run.out, "--checkpoint again    # the same weights, bit for bit");
+    expect_words(&run.out, " --steps 60 --checkpoint again    # the same weights, bit for bit");
     release(&run);
 }
 
