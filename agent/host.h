@@ -24,7 +24,7 @@ struct fleet_line_writer;
 struct host;
 struct member_client;
 
-#define HOST_FLUSH_TIMEOUT_MS 1000.0 /* at our end, for last lines that are not read */
+#define HOST_FLUSH_TIMEOUT_MS 1000.0 /* at its end, the agent waits so long for a reader */
 
 struct host_child {
     struct host *host;

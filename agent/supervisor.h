@@ -20,7 +20,7 @@ struct supervisor;
 struct fleet_error;
 struct progress_line;
 
-/* A trainer's place in a generation; how an own trainer learns it. */
+/* A trainer's place in a generation. An own trainer gets it in its environment. */
 struct supervisor_place {
     const struct message_assign *assign; /* borrowed */
     int place;                           /* of this pod among its members */
@@ -49,10 +49,11 @@ struct supervisor_host {
     /* The last lines of the trainer's output, borrowed until its next start; never NULL.
      * Without this function none are kept. */
     const char *(*last_lines)(void *user, int local_rank);
-    /* Has the kernel killed one of our processes for lack of memory, since the last call? Optional:
-     * no. */
+    /* Returns whether the kernel has killed one of our processes for lack of memory since the last
+     * call. Optional: without this function none was killed. */
     bool (*is_out_of_memory)(void *user);
-    /* A trainer ended unasked, or could not be started. For the log and the termination message. */
+    /* A trainer could not be started, or ended though it was not asked to. The host logs it and
+     * writes the termination message. */
     void (*failed)(void *user, const struct member_failure *failure, const char *text);
     void *user;
 };

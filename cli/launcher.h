@@ -6,8 +6,8 @@
  * Pods on one machine: each is a fleetjob-agent process with the environment of a pod.
  *
  * Invariants
- *  (1) A pod's processes form a session of their own: signals of the terminal do not reach them,
- *      and what is left of it when its agent ends is killed.
+ *  (1) A pod's processes form a session of their own, so signals of the terminal do not reach them.
+ *      When its agent ends, the launcher kills the rest of the session.
  *  (2) An agent dies with this process, even if that is killed; its trainers die with the agent.
  *  (3) A pod that has ended stays in the list, with its exit status, until it is deleted.
  */

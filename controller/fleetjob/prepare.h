@@ -9,8 +9,9 @@
 struct reconciler_job;
 struct reconciler_pass;
 
-/* Make Secret and Service, and check that the API server accepts the pods. Then reconciler_end():
- * another pass decides. *wait_ms: when it may be needed next, -1 = when something changes. */
+/* prepare_run() makes Secret and Service, and checks that the API server accepts the pods. Then it
+ * ends the pass, and the next pass decides. *wait_ms: when a preparation may be needed next, -1 =
+ * when something changes. */
 bool prepare_is_needed(struct reconciler_pass *pass, double *wait_ms);
 void prepare_run(struct reconciler_pass *pass);
 

@@ -3,7 +3,7 @@
 #define CONTROLLER_FLEETJOB_REFUSAL_H
 
 /*
- * What the API server would not make for one job (quota, admission), and when to ask again: after
+ * What the API server refused to make for one job (quota, admission), and when to ask again: after
  * REFUSAL_RETRY_MIN_MS, then twice as long each time, at most REFUSAL_RETRY_MAX_MS. An edit of the
  * spec may be the remedy, so the first attempt of a new generation of the spec does not wait.
  *
@@ -35,7 +35,7 @@ struct refusal {          /* all zero = nothing is refused */
  * refused. */
 void refusal_clear(struct refusal *refusal);
 
-/* One more. `random` is uniform in [0, 1). True if the words are new: log them. */
+/* Count one more refusal. `random` is uniform in [0, 1). True if its words are new: log them. */
 bool refusal_note(struct refusal *refusal, const struct fleet_error *err, int64_t generation,
                   double now_ms, double random);
 

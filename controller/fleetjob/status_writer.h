@@ -3,8 +3,8 @@
 #define CONTROLLER_FLEETJOB_STATUS_WRITER_H
 
 /*
- * All that is written into the status of one job, one request at a time, as merge patches on the
- * status subresource: what a newer version of the resource has put there stays.
+ * Writes the status of one job, one request at a time. Each is a merge patch on the status
+ * subresource, so fields that only a newer version knows stay as they are.
  *
  *  (1) Every write carries the resourceVersion that it rests on, and the UID. A write that rests
  *      on an old state, or on a job of that name which no longer exists, is refused.
@@ -46,10 +46,10 @@ bool status_writer_is_current(const struct status_writer *writer, double now_ms)
 /*
  * Write what differs between the two states of the job. `before` is its status in `version` of it
  * (NULL = the newest that is known): the cache may still be stale after the wait; then the write
- * fails with 409, so rule (1) holds. `raw` is the status that it was read from, whose unknown
- * members stay, in entries of lists too; NULL: none. Only when status_writer_is_current(). `done`
- * gets NULL, or why not: kube_is_conflict() means that another client has changed the job. Nothing
- * to write is done at once, within the call.
+ * fails with 409, so rule (1) holds. `raw` is the JSON that `before` was read from: its unknown
+ * members stay, also in entries of lists. NULL: there is none. Only when
+ * status_writer_is_current(). `done` gets NULL or the error: kube_is_conflict() means that another
+ * client has changed the job. If nothing differs, `done` runs within this call.
  */
 typedef void status_writer_done(void *user, const struct fleet_error *err);
 void status_writer_write(struct status_writer *writer, const char *version,

@@ -33,14 +33,14 @@ struct informer_options {
 struct informer *informer_new(struct kube_io *io, const struct informer_options *options);
 void informer_free(struct informer *informer);
 
-/* What it has cached, borrowed; and whether that is complete: every namespace was listed once. */
+/* Its store, borrowed. It is complete once every namespace was listed: has_synced. */
 const struct store *informer_store(const struct informer *informer);
 bool informer_has_synced(const struct informer *informer);
 
-/* reflector_is_live() of all of them. */
+/* True if reflector_is_live() is true of each of its reflectors. */
 bool informer_is_live(const struct informer *informer);
 
-/* Of all its reflectors together. */
+/* The sums over its reflectors. */
 struct reflector_counts informer_counts(const struct informer *informer);
 
 #endif

@@ -21,12 +21,12 @@ struct ddp_param {
     struct fleet_tensor value;
     void *gradient; /* of FLEET_DDP_DENSE */
     enum fleet_ddp_kind kind;
-    int first;        /* the entry with the same memory; its own number if there is none before */
-    int64_t elements; /* of the value */
-    int bucket;       /* -1: none */
-    bool has;         /* the gradient is present */
-    bool is_ready;    /* in this step */
-    bool is_unused;   /* takes no part in the loss */
+    int first;            /* the first entry with the same memory, which may be this one */
+    int64_t elements;     /* of the value */
+    int bucket;           /* -1: none */
+    bool has;             /* the gradient is present */
+    bool is_ready;        /* in this step */
+    bool is_unused;       /* takes no part in the loss */
     struct ddp_rows rows; /* the gradient of FLEET_DDP_SPARSE */
 };
 
@@ -48,13 +48,13 @@ struct fleet_ddp {
     int *members; /* those of all buckets, heap */
     bool find_unused;
     bool is_synchronized; /* what fleet_ddp_set_sync() set */
-    bool knows_unused;    /* the first step was there */
+    bool knows_unused;    /* after the first step */
     bool has_warned;
     bool is_open, has_begun; /* a step; its first gradient came */
     int complete;            /* buckets [0, complete) may be sent */
     int sent;                /* buckets [0, sent) are averages; `task` is that of the next one */
     struct fleet_task *task;
-    struct fleet_ddp *next; /* in the list of living ones */
+    struct fleet_ddp *next; /* in the list of those not freed */
 };
 
 /* Elements and bytes of an element; 0 bytes: gradients cannot have this type. */

@@ -64,7 +64,7 @@ void manifest_release(struct manifest *manifest);
 /* Heap text, one JSON object. */
 char *manifest_encode(const struct manifest *manifest);
 
-/* -EINVAL for anything that is not a sound manifest: types, ranges, names that leave the folder. */
+/* -EINVAL for a wrong type, a value out of range, or a name that leaves the folder. */
 int manifest_decode(const char *text, size_t size, struct manifest *out, struct fleet_error *err);
 
 /* The manifest in the checkpoint's folder. -errno, or as manifest_decode(). */

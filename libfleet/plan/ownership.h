@@ -27,9 +27,8 @@
 
 struct program;
 
-/* The flat spaces that are state. Gradients are made again in each step, but the complete gradient
- * of an update is kept until its parameters are shared: a rank that holds it can make the update.
- */
+/* The flat spaces that are state. Each step computes new gradients. A rank keeps the gradient of a
+ * complete update until the parameters are shared, because it can repeat the update from it. */
 enum ownership_space {
     OWNERSHIP_GRADIENTS,
     OWNERSHIP_PARAMETERS,

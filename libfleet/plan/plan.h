@@ -3,14 +3,15 @@
 #define LIBFLEET_PLAN_PLAN_H
 
 /*
- * What a job runs on each rank and what that costs: from spec.strategy, spec.training, world size:
+ * Computes from spec.strategy, spec.training and the world size what a job runs on each rank, and
+ * what that costs:
  *
  *   strategy_select -> model -> passes before autodiff -> autodiff -> passes after it -> layout
  *                   -> verify (after each) -> memory plan -> parts -> bytes, traffic -> digest
  *
  * Numbers come from the program's memory plan, except where a knob in effect has no pass yet: then
- * from closed formulas (plan_cost.h), and the plan says which. Such a job is refused, unless it is
- * only to be explained.
+ * from closed formulas (plan_cost.h), and the plan says which. Such a job is refused, unless the
+ * caller only wants an explanation.
  *
  * Controller, command line and trainer call plan_build() and get the same plan; ranks compare the
  * digest before their first step. If only the tokenizer's file has the size of the vocabulary,
@@ -52,8 +53,8 @@ enum plan_bytes {
     PLAN_BYTES_COUNT,
 };
 
-/* The fewest ranks that the strategy's degrees allow. The program is that of every number of ranks;
- * topology, bytes and traffic are those of the fewest. */
+/* The fewest ranks that the strategy's degrees allow. The program is the same for every number of
+ * ranks. Topology, bytes and traffic are those of the fewest ranks. */
 #define PLAN_ANY_WORLD 0
 
 struct plan_request {

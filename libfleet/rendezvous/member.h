@@ -47,8 +47,8 @@ struct member_config {
     enum fleet_isa level;
     const char *version;
     uint64_t seed; /* of the jitter */
-    /* Own trainers: one that has finished runs again if its generation ends before all have. Their
-     * steps may have holes, and what they hold goes to no other. */
+    /* Own trainers. A trainer that has finished runs again if its generation ends before all have
+     * finished. Their steps may have gaps, and no other member can get their state. */
     bool own_trainer;
 };
 

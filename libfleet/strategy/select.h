@@ -60,7 +60,7 @@ enum unit {
 struct select_options {
     enum strategy_policy policy;
     int world_size; /* ranks; SELECT_UNKNOWN_WORLD: select nothing, report contradictions */
-    bool any_world; /* world_size is the fewest that may be: what needs several is kept, too */
+    bool any_world; /* world_size is the least; units that need several ranks are kept, too */
     const char
         *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
     /* Of the training block: */

@@ -8,7 +8,7 @@
  * a generation that breaks meanwhile loses nothing: each rank then holds its part by the old map or
  * by the new one, and reports which.
  *
- * All calls are of the ranks of one cell: rank, first rank and peers mean replicas here.
+ * All calls concern one cell. In this header a rank, the first rank and a peer are replicas of it.
  *
  *     the new holder has it by its old map ─▶ a copy in its own memory
  *     else the lowest rank that has it     ─▶ a message, with the values of the parameter

@@ -29,12 +29,12 @@ struct trainer_save {
     bool is_shared;      /* reported that another run writes into our folder */
     bool has_told_alone; /* that a checkpoint has the private values of the first rank only */
     struct whole whole;  /* what this rank writes where ranks share tensors */
-    bool is_called;  /* a save that needs all ranks: one wants all to save after the newest vote */
-    bool wants_call; /* this rank wants it: the agent has ordered a checkpoint */
-    int64_t called_at; /* update that all ranks have saved together because one called */
+    bool is_called;      /* a rank wants all ranks to save after the newest vote */
+    bool wants_call;     /* this rank wants it: the agent has ordered a checkpoint */
+    int64_t called_at;   /* update that all ranks have saved together because one called */
     char restored[CHECKPOINT_FOLDER_MAX]; /* last read by save_restore(), save_read(); "": none */
     int64_t due_step;    /* the last scheduled checkpoint that this rank had to write; 0 = none */
-    int64_t failed_step; /* the last one of these whose save has failed; 0 = none */
+    int64_t failed_step; /* the last of these whose save failed; 0 = none */
     int failures;        /* failed saves since the last complete one; first rank only */
     double retry_at_ms;  /* while failures > 0 */
     double patience_ms;  /* how long the last checkpoint of the job is tried */

@@ -47,7 +47,7 @@ int exchange_divide(struct trainer *trainer, struct fleet_error *err);
 bool exchange_divides(const struct trainer *trainer);
 bool exchange_gathers(const struct trainer *trainer);
 
-/* Before a generation: operations of the device's library that were aborted have ended. */
+/* Before a generation, wait until the aborted operations of the device's library have ended. */
 void exchange_settle(const struct trainer *trainer);
 
 /* Free the groups. Call it before the world's communicator is freed. Fine if nothing is open. */
