@@ -242,7 +242,7 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
     return has_plan;
 }
 
-/* The key of spec.autoParallel that made the setting at `path`; NULL: the user's strategy has it. */
+/* The key of spec.autoParallel behind the setting at `path`; NULL: a user wrote the setting. */
 static const char *key_behind(const struct fleetjob *job, const char *path)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf setting = {0};

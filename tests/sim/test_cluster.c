@@ -312,7 +312,7 @@ static const unsigned long broken_once[] = {
     2115002313,             /* a pod lost its labels before its agent began */
     3115016208,             /* a survivor came before the one that had left */
     3112000144,             /* a record that was late came after the next one */
-    4000002451, /* a worker of which one trainer had died got the seat of one that held all */
+    4000002451, /* a worker with one dead trainer took the place of a worker that held all */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };
 

@@ -237,7 +237,7 @@ static void test_hub_departures__explain_no_more_members_than_there_were(void **
     stop();
 }
 
-/* The survivor comes first, and this hub does not know yet that the other's pod is being deleted. */
+/* The survivor comes first, and this hub does not know yet that the other pod is being deleted. */
 static void test_hub_departures__explain_a_lost_peer_when_it_says_goodbye(void **state)
 {
     struct hub_policy p = policy(1, 2);
