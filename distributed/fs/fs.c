@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libfleet/base/strbuf.h"
+#include "distributed/fs/s3.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -16,16 +16,12 @@ static size_t scheme_length(const char *url)
     return length > 0 && url[length] == ':' ? length : 0;
 }
 
-static int set_hadoop(struct fleet_fs *fs, const struct fleet_fs_options *options,
-                      struct fleet_error *err)
+static int set_options(struct fleet_fs *fs, const struct fleet_fs_options *options,
+                       struct fleet_error *err)
 {
     const struct fleet_fs_options none = {0}, *o = options ? options : &none;
-    const char *home = o->hadoop_home ? o->hadoop_home : getenv("HADOOP_HOME");
-    struct fleet_strbuf text = {0};
     size_t count = 0;
 
-    if (!home || !home[0])
-        return fleet_error(err, -EINVAL, "HADOOP_HOME is not set, and hadoop_home is NULL");
     if (o->timeout_ms < 0 || o->attempts < 0 || o->pause_ms < 0)
         return fleet_error(err, -EINVAL,
                            "timeout_ms %d, attempts %d, pause_ms %d: allowed: 0 or more",
@@ -40,11 +36,10 @@ static int set_hadoop(struct fleet_fs *fs, const struct fleet_fs_options *option
         if (!strchr(o->settings[i], '='))
             return fleet_error(err, -EINVAL, "settings[%zu] is \"%.60s\", needed: key=value", i,
                                o->settings[i]);
-        fleet_strbuf_appendf(&text, "-D%s", o->settings[i]);
-        fs->settings[i] = fleet_strbuf_take(&text);
+        fs->settings[i] = strdup(o->settings[i]);
+        if (!fs->settings[i])
+            return fleet_error(err, -ENOMEM, "out of memory");
     }
-    fleet_strbuf_appendf(&text, "%s/bin/hadoop", home);
-    fs->program = fleet_strbuf_take(&text);
     fs->timeout_ms = o->timeout_ms ? o->timeout_ms : 300000;
     fs->attempts = o->attempts ? o->attempts : 5;
     fs->pause_ms = o->pause_ms ? o->pause_ms : 3000;
@@ -64,14 +59,17 @@ int fleet_fs_open(const char *url, const struct fleet_fs_options *options, struc
     fs = calloc(1, sizeof(*fs));
     if (!fs)
         return fleet_error(err, -ENOMEM, "fleet_fs_open: out of memory");
-    if (length == 0 || strncmp(url, "file:", 5) == 0) {
-        fs->operations = &fs_local;
-    } else if (strncmp(url, "hdfs:", 5) == 0) {
+    fs->operations = &fs_local;
+    rc = set_options(fs, options, err);
+    if (rc == 0 && strncmp(url, "hdfs:", 5) == 0) {
         fs->operations = &fs_hadoop;
-        rc = set_hadoop(fs, options, err);
-    } else {
-        rc = fleet_error(err, -EINVAL, "the scheme is \"%.*s\", allowed: file, hdfs", (int)length,
-                         url);
+        rc = hadoop_open(fs, options ? options->hadoop_home : NULL, err);
+    } else if (rc == 0 && strncmp(url, "s3:", 3) == 0) {
+        fs->operations = &fs_s3;
+        rc = s3_open(fs, url, err);
+    } else if (rc == 0 && length > 0 && strncmp(url, "file:", 5) != 0) {
+        rc = fleet_error(err, -EINVAL, "the scheme is \"%.*s\", allowed: file, hdfs, s3",
+                         (int)length, url);
     }
     if (rc < 0) {
         fleet_fs_free(fs);
@@ -88,7 +86,8 @@ void fleet_fs_free(struct fleet_fs *fs)
     for (char **one = fs->settings; one && *one; one++)
         free(*one);
     free(fs->settings);
-    free(fs->program);
+    if (fs->operations->free)
+        fs->operations->free(fs);
     free(fs);
 }
 
@@ -289,6 +288,14 @@ int fleet_fs_read(struct fleet_fs *fs, const char *path, size_t size_max, char *
 /* The file system of the other side of a transfer. */
 static struct fleet_fs here = {.operations = &fs_local};
 
+/* Does an upload of file `local` take the place of the file at `path`, which stays if it fails? */
+static bool replaces(struct fleet_fs *fs, const char *local, const char *path)
+{
+    return fs->operations->replaces && path && path[0] &&
+           fs_local.kind(NULL, local, NULL) == FS_FILE &&
+           fs->operations->kind(fs, path, NULL) == FS_FILE;
+}
+
 int fleet_fs_upload(struct fleet_fs *fs, const char *local, const char *path, bool overwrite,
                     struct fleet_error *err)
 {
@@ -296,7 +303,8 @@ int fleet_fs_upload(struct fleet_fs *fs, const char *local, const char *path, bo
     int rc = need_source(what, &here, &local, err);
 
     if (rc == 0)
-        rc = clear_target(what, fs, &path, overwrite, err);
+        rc = overwrite && replaces(fs, local, path) ? 0
+                                                    : clear_target(what, fs, &path, overwrite, err);
     if (rc < 0)
         return rc;
     rc = fs->operations->upload(fs, local, path, err);

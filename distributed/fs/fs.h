@@ -30,18 +30,24 @@ struct fs_operations {
                   struct fleet_error *err);
     int (*download)(struct fleet_fs *fs, const char *path, const char *local,
                     struct fleet_error *err);
+    void (*free)(struct fleet_fs *fs); /* what `own` holds; NULL: it is not used */
     bool needs_transfer;
+    bool replaces; /* an upload of a file puts it in the place of another file at once */
 };
+
+#define FS_DEPTH_MAX 64 /* folders in folders */
 
 struct fleet_fs {
     const struct fs_operations *operations;
-    /* of HDFS */
-    char *program;
-    char **settings; /* "-Dkey=value", NULL at the end */
+    char **settings; /* "key=value", NULL at the end */
     int timeout_ms, attempts, pause_ms;
+    void *own; /* of the operations */
 };
 
-extern const struct fs_operations fs_local, fs_hadoop;
+extern const struct fs_operations fs_local, fs_hadoop, fs_s3;
+
+/* Set `own`. -EINVAL: `home` is NULL, and HADOOP_HOME is not set. */
+int hadoop_open(struct fleet_fs *fs, const char *home, struct fleet_error *err);
 
 /* A copy of `name` of `length` bytes. -ENOMEM. */
 int fs_names_add(struct fleet_fs_names *names, const char *name, size_t length,

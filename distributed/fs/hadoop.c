@@ -8,6 +8,7 @@
 
 #include "distributed/fs/command.h"
 #include "distributed/fs/fs.h"
+#include "libfleet/base/strbuf.h"
 
 #define ARGUMENTS_MAX (FLEET_FS_SETTINGS_MAX + 8)
 #define ABORTED       134 /* 128 + SIGABRT */
@@ -20,15 +21,55 @@ static void pause_ms(int ms)
         continue;
 }
 
+/* What `own` points to. */
+struct hadoop {
+    char *program;
+    char *options[FLEET_FS_SETTINGS_MAX]; /* "-Dkey=value" */
+    int option_count;
+};
+
+static void hadoop_free(struct fleet_fs *fs)
+{
+    struct hadoop *hadoop = fs->own;
+
+    if (!hadoop)
+        return;
+    for (int i = 0; i < hadoop->option_count; i++)
+        free(hadoop->options[i]);
+    free(hadoop->program);
+    free(hadoop);
+}
+
+int hadoop_open(struct fleet_fs *fs, const char *home, struct fleet_error *err)
+{
+    struct hadoop *hadoop = calloc(1, sizeof(*hadoop));
+    struct fleet_strbuf text = {0};
+
+    home = home ? home : getenv("HADOOP_HOME");
+    fs->own = hadoop;
+    if (!hadoop)
+        return fleet_error(err, -ENOMEM, "out of memory");
+    if (!home || !home[0])
+        return fleet_error(err, -EINVAL, "HADOOP_HOME is not set, and hadoop_home is NULL");
+    for (char **one = fs->settings; *one; one++) {
+        fleet_strbuf_appendf(&text, "-D%s", *one);
+        hadoop->options[hadoop->option_count++] = fleet_strbuf_take(&text);
+    }
+    fleet_strbuf_appendf(&text, "%s/bin/hadoop", home);
+    hadoop->program = fleet_strbuf_take(&text);
+    return 0;
+}
+
 /* Once. 0 with any exit code. */
 static int try_once(const struct fleet_fs *fs, const char *const words[4], size_t output_max,
                     struct command_result *out, struct fleet_error *err)
 {
-    const char *arguments[ARGUMENTS_MAX] = {fs->program, "fs"};
+    const struct hadoop *hadoop = fs->own;
+    const char *arguments[ARGUMENTS_MAX] = {hadoop->program, "fs"};
     int count = 2;
 
-    for (char **one = fs->settings; *one; one++)
-        arguments[count++] = *one;
+    for (int i = 0; i < hadoop->option_count; i++)
+        arguments[count++] = hadoop->options[i];
     for (int i = 0; i < 4 && words[i]; i++)
         arguments[count++] = words[i];
     return command_run(arguments, fs->timeout_ms, output_max, out, err);
@@ -240,5 +281,6 @@ const struct fs_operations fs_hadoop = {
     .read = hadoop_read,
     .upload = hadoop_upload,
     .download = hadoop_download,
+    .free = hadoop_free,
     .needs_transfer = true,
 };

@@ -15,7 +15,6 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 
-#define DEPTH_MAX    64 /* folders in folders */
 #define COPY_BYTES   (1 << 20)
 #define OPEN_FOLDERS 16
 
@@ -122,9 +121,9 @@ static int copy_folder(const char *from, const char *to, int depth, struct fleet
 {
     struct fleet_fs_names folders = {0}, files = {0};
     struct fleet_fs_names *both[] = {&folders, &files};
-    int rc = depth > DEPTH_MAX
-                 ? fleet_error(err, -ELOOP, "%s: more than %d folders in folders", from, DEPTH_MAX)
-                 : fleet_file_make_folder(to, err);
+    int rc = depth > FS_DEPTH_MAX ? fleet_error(err, -ELOOP, "%s: more than %d folders in folders",
+                                                from, FS_DEPTH_MAX)
+                                  : fleet_file_make_folder(to, err);
 
     if (rc == 0)
         rc = local_list(NULL, from, &folders, &files, err);

@@ -3,20 +3,38 @@
 #define FLEET_FLEET_FS_H
 
 /*
- * Files and folders on this machine or in HDFS: what `fleet.utils.LocalFS` and
- * `fleet.utils.HDFSClient` offer in Python. Both have the same functions.
+ * Files and folders on this machine, in HDFS or in S3: what `fleet.utils.LocalFS` and
+ * `fleet.utils.HDFSClient` offer in Python. All have the same functions.
  *
  * HDFS is reached through the program HADOOP_HOME/bin/hadoop. Its arguments are passed as a list,
  * never through a shell. A command that fails is tried again; a path that exists or does not exist
  * is not a failure.
  *
+ * S3 and what speaks its protocol is reached by HTTP, with AWS' signatures of version 4. A path is
+ * "s3://BUCKET/KEY", or KEY with or without "/" before it. A folder is what keys with "/" make of
+ * it. A request is tried again after broken connections, timeouts and answers that the server is
+ * busy. An object is written whole or not at all; files above FLEET_S3_PART_BYTES are sent in parts
+ * and appear with the last one. A move copies and deletes, object by object. With `overwrite` an
+ * upload of a file replaces a file: the old one stays until the new one is complete. These
+ * variables say where it is; entries of `settings` with their names go before them:
+ *
+ *   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   needed
+ *   AWS_SESSION_TOKEN                          of temporary keys
+ *   AWS_REGION, AWS_DEFAULT_REGION             [us-east-1]
+ *   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      http(s)://HOST[:PORT] of MinIO and others; the
+ *                                              bucket is in the path then [AWS itself]
+ *   AWS_CA_BUNDLE                              certificates that are trusted [the system's]
+ *   FLEET_S3_PART_BYTES                        5242880 or more [67108864]
+ *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
  * argument, NULL is fine) with one sentence:
  *   -ENOENT    the path does not exist (Paddle's FSFileNotExistsError)
  *   -EEXIST    the path exists already (FSFileExistsError)
- *   -ETIMEDOUT a command of hadoop took too long and was killed (FSTimeOut)
+ *   -ETIMEDOUT a command of hadoop, or a request, took too long and was ended (FSTimeOut)
  *   -ECANCELED hadoop aborted with exit code 134 (FSShellCmdAborted)
- *   -EIO       a command of hadoop failed, with its last line of output (ExecuteError)
+ *   -EIO       a command of hadoop failed, with its last line of output (ExecuteError); S3 refused
+ *              a request, with its words, or cannot be reached
+ *   -EACCES    S3 does not accept the keys, or does not allow it
  *   -ENOTSUP   this file system does not have the function
  *   -EINVAL    an argument
  *   -errno     of the local file system, with the path
@@ -37,17 +55,19 @@ struct fleet_fs;
 
 #define FLEET_FS_SETTINGS_MAX 64
 
-/* Of HDFS. Zeros are the defaults in brackets. */
+/* Of HDFS and S3. Zeros are the defaults in brackets. */
 struct fleet_fs_options {
     const char *hadoop_home;     /* [HADOOP_HOME of the environment] */
-    const char *const *settings; /* "key=value", each passed as -Dkey=value; NULL ends the list */
-    int timeout_ms;              /* of one command [300000] */
-    int attempts;                /* of one command [5] */
+    const char *const *settings; /* "key=value", NULL ends the list. HDFS: each is passed as
+                                    -Dkey=value. S3: see above */
+    int timeout_ms;              /* of one command or request [300000] */
+    int attempts;                /* of one command or request [5] */
     int pause_ms;                /* between two attempts [3000] */
 };
 
-/* `url` chooses the file system: "file:…" or a path without a scheme is local, "hdfs:…" is HDFS.
- * options may be NULL. -EINVAL: another scheme, or no hadoop_home. */
+/* `url` chooses the file system: "file:…" or a path without a scheme is local, "hdfs:…" is HDFS,
+ * "s3://BUCKET…" is a bucket of S3. options may be NULL. -EINVAL: another scheme, no hadoop_home, a
+ * setting that is missing or wrong. */
 int fleet_fs_open(const char *url, const struct fleet_fs_options *options, struct fleet_fs **out,
                   struct fleet_error *err);
 void fleet_fs_free(struct fleet_fs *fs); /* NULL is fine */
