@@ -19,7 +19,7 @@ $(LIBRARY): $(LIBRARY_OBJECTS) distributed/libfleet.map
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) -shared -Wl,-soname,libfleet.so.0 -Wl,-z,defs,-z,relro,-z,now \
 	    -Wl,--as-needed,--gc-sections -Wl,--version-script=distributed/libfleet.map $(EXTRA_LDFLAGS) \
-	    -o $@ $(LIBRARY_OBJECTS) -lcurl -lssl -lcrypto -lpthread -lm
+	    -o $@ $(LIBRARY_OBJECTS) -lcjson -lcurl -lssl -lcrypto -lpthread -lm
 	@ln -sf libfleet.so.0 build/lib/libfleet.so
 
 library: $(LIBRARY) ## libfleet.so, for trainers that use include/fleet/fleet.h
@@ -37,7 +37,8 @@ install-library: library ## the library, its headers, its pkg-config file and it
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
     $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed \
-        test_fleet_data test_fs test_fs_s3 test_ps test_ps_faults test_rpc test_spawn)
+        test_fleet_data test_fs test_fs_s3 test_fs_webhdfs test_ps test_ps_faults test_rpc \
+        test_spawn)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread
 

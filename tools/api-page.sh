@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 tests='tests/integration/test_ddp.c tests/integration/test_ddp_use.c
     tests/integration/test_distributed.c tests/integration/test_rpc.c
     tests/integration/test_fs.c tests/integration/fs_fixture.h tests/integration/test_fs_s3.c
-    tests/integration/test_fleet_data.c
+    tests/integration/test_fleet_data.c tests/integration/test_fs_webhdfs.c
     tests/integration/test_inference_model.c
     tests/integration/test_spawn.c tests/integration/test_launch.c
     tests/integration/test_ps.c

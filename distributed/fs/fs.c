@@ -67,8 +67,12 @@ int fleet_fs_open(const char *url, const struct fleet_fs_options *options, struc
     } else if (rc == 0 && strncmp(url, "s3:", 3) == 0) {
         fs->operations = &fs_s3;
         rc = s3_open(fs, url, err);
+    } else if (rc == 0 && (strncmp(url, "webhdfs:", 8) == 0 || strncmp(url, "swebhdfs:", 9) == 0)) {
+        fs->operations = &fs_webhdfs;
+        rc = webhdfs_open(fs, url, err);
     } else if (rc == 0 && length > 0 && strncmp(url, "file:", 5) != 0) {
-        rc = fleet_error(err, -EINVAL, "the scheme is \"%.*s\", allowed: file, hdfs, s3",
+        rc = fleet_error(err, -EINVAL,
+                         "the scheme is \"%.*s\", allowed: file, hdfs, webhdfs, swebhdfs, s3",
                          (int)length, url);
     }
     if (rc < 0) {

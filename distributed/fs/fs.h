@@ -44,10 +44,13 @@ struct fleet_fs {
     void *own; /* of the operations */
 };
 
-extern const struct fs_operations fs_local, fs_hadoop, fs_s3;
+extern const struct fs_operations fs_local, fs_hadoop, fs_s3, fs_webhdfs;
 
 /* Set `own`. -EINVAL: `home` is NULL, and HADOOP_HOME is not set. */
 int hadoop_open(struct fleet_fs *fs, const char *home, struct fleet_error *err);
+
+/* Of "webhdfs://HOST:PORT…" and "swebhdfs://…". -EINVAL: there is no host. */
+int webhdfs_open(struct fleet_fs *fs, const char *url, struct fleet_error *err);
 
 /* A copy of `name` of `length` bytes. -ENOMEM. */
 int fs_names_add(struct fleet_fs_names *names, const char *name, size_t length,

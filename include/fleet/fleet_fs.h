@@ -10,6 +10,11 @@
  * never through a shell. A command that fails is tried again; a path that exists or does not exist
  * is not a failure.
  *
+ * HDFS without that program is reached by its REST API, WebHDFS: "webhdfs://HOST:PORT/path", or
+ * "/path", where HOST:PORT is the name node's address for HTTP; "swebhdfs:" is the same over TLS.
+ * The name of the user is the setting "user.name=NAME", or HADOOP_USER_NAME. Kerberos is not
+ * supported. A file is written beside its place and renamed.
+ *
  * S3 and what speaks its protocol is reached by HTTP, with AWS' signatures of version 4. A path is
  * "s3://BUCKET/KEY", or KEY with or without "/" before it. A folder is what keys with "/" make of
  * it. A request is tried again after broken connections, timeouts and answers that the server is
@@ -65,9 +70,11 @@ struct fleet_fs_options {
     int pause_ms;                /* between two attempts [3000] */
 };
 
-/* `url` chooses the file system: "file:…" or a path without a scheme is local, "hdfs:…" is HDFS,
- * "s3://BUCKET…" is a bucket of S3. options may be NULL. -EINVAL: another scheme, no hadoop_home, a
- * setting that is missing or wrong. */
+/*
+ * `url` chooses the file system: "file:…" or a path without a scheme is local, "hdfs:…" is HDFS by
+ * the program, "webhdfs:…" and "swebhdfs:…" by HTTP, "s3://BUCKET…" is a bucket of S3. options may
+ * be NULL. -EINVAL: another scheme, no hadoop_home, a setting that is missing or wrong.
+ */
 int fleet_fs_open(const char *url, const struct fleet_fs_options *options, struct fleet_fs **out,
                   struct fleet_error *err);
 void fleet_fs_free(struct fleet_fs *fs); /* NULL is fine */

@@ -182,7 +182,8 @@ static void test_fs__wrong_arguments(void **state)
 
     (void)state;
     assert_int_equal(fleet_fs_open("ftp://x/y", NULL, &fs, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "the scheme is \"ftp\", allowed: file, hdfs, s3"));
+    assert_non_null(
+        strstr(err.text, "the scheme is \"ftp\", allowed: file, hdfs, webhdfs, swebhdfs, s3"));
     (void)unsetenv("HADOOP_HOME");
     assert_int_equal(fleet_fs_open("hdfs://x", NULL, &fs, &err), -EINVAL);
     assert_non_null(strstr(err.text, "HADOOP_HOME is not set"));

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * HDFS by its REST API, WebHDFS. The name node answers requests about names, and redirects those
+ * with content to a data node, which gets them again. A file is written beside its place and
+ * renamed, so that its place has all of it or nothing.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+
+#include "distributed/fs/fs.h"
+#include "distributed/fs/http.h"
+#include "libfleet/base/cleanup.h"
+#include "libfleet/base/digest.h"
+#include "libfleet/base/file.h"
+#include "libfleet/base/strbuf.h"
+
+#define REDIRECT 307
+
+struct webhdfs {
+    struct http_client *http;
+    char *scheme, *host; /* "webhdfs" or "swebhdfs", HOST:PORT */
+    char *user;          /* "&user.name=NAME", or "" */
+};
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void webhdfs_free(struct fleet_fs *fs)
+{
+    struct webhdfs *w = fs->own;
+
+    if (!w)
+        return;
+    http_client_free(w->http);
+    free(w->scheme);
+    free(w->host);
+    free(w->user);
+    free(w);
+}
+
+int webhdfs_open(struct fleet_fs *fs, const char *url, struct fleet_error *err)
+{
+    struct webhdfs *w = calloc(1, sizeof(*w));
+    size_t scheme = strcspn(url, ":"), length;
+    const char *host = url + scheme + 1, *user = getenv("HADOOP_USER_NAME");
+    const struct http_settings settings = {
+        .timeout_ms = fs->timeout_ms, .attempts = fs->attempts, .pause_ms = fs->pause_ms};
+    struct fleet_strbuf text = {0};
+
+    fs->own = w;
+    if (!w)
+        return fleet_error(err, -ENOMEM, "out of memory");
+    for (char **one = fs->settings; *one; one++)
+        if (strncmp(*one, "user.name=", 10) == 0)
+            user = *one + 10;
+    host += strncmp(host, "//", 2) == 0 ? 2 : 0;
+    length = strcspn(host, "/");
+    if (length == 0 || strcspn(host, "@?#") < length)
+        return fleet_error(err, -EINVAL, "%.100s: needed: webhdfs://HOST:PORT", url);
+    fleet_strbuf_append(&text, "");
+    if (user && user[0]) {
+        fleet_strbuf_append(&text, "&user.name=");
+        http_escape(&text, user, false);
+    }
+    w->user = fleet_strbuf_take(&text);
+    w->scheme = strndup(url, scheme);
+    w->host = strndup(host, length);
+    if (!w->scheme || !w->host)
+        return fleet_error(err, -ENOMEM, "out of memory");
+    return http_client_new(&settings, &w->http, err);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* The path on the server of "webhdfs://HOST:PORT/path" or "/path". */
+static int path_of(const struct webhdfs *w, const char *path, const char **out,
+                   struct fleet_error *err)
+{
+    size_t scheme = strlen(w->scheme), host = strlen(w->host);
+
+    if (strncmp(path, w->scheme, scheme) == 0 && strncmp(path + scheme, "://", 3) == 0) {
+        path += scheme + 3;
+        if (strncmp(path, w->host, host) != 0 || (path[host] && path[host] != '/'))
+            return fleet_error(err, -EINVAL, "%.200s is not on %s", path, w->host);
+        path += host;
+        *out = *path ? path : "/";
+        return 0;
+    }
+    if (path[0] != '/')
+        return fleet_error(err, -EINVAL, "%.200s: needed: a path that begins with /", path);
+    *out = path;
+    return 0;
+}
+
+/* The server's own words, and an errno value that fits. */
+static int refuse(const struct http_request *request, const char *path,
+                  const struct http_answer *answer, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *json = cJSON_ParseWithLength(answer->body, answer->bytes);
+    const cJSON *exception = cJSON_GetObjectItemCaseSensitive(json, "RemoteException");
+    const char *message =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(exception, "message"));
+
+    return fleet_error(err,
+                       answer->status == 404                            ? -ENOENT
+                       : answer->status == 403 || answer->status == 401 ? -EACCES
+                                                                        : -EIO,
+                       "%s %.200s: status %d: %.200s", request->method, path, answer->status,
+                       message ? message : "no reason is given");
+}
+
+/*
+ * Send `request` for operation `op` ("OPEN", "CREATE&overwrite=true") to the name node, and where
+ * it redirects, `request` with its content there. Release *answer after 0 only.
+ */
+static int call(struct fleet_fs *fs, const char *path, const char *op,
+                const struct http_request *request, struct http_answer *answer,
+                struct fleet_error *err)
+{
+    const struct webhdfs *w = fs->own;
+    FLEET_AUTO_STRBUF struct fleet_strbuf url = {0};
+    struct http_request first = {.method = request->method}, second = *request;
+    struct http_answer got = {0};
+    const char *plain = NULL;
+    int rc = path_of(w, path, &plain, err);
+
+    if (rc < 0)
+        return rc;
+    fleet_strbuf_appendf(&url, "%s://%s/webhdfs/v1", w->scheme[0] == 's' ? "https" : "http",
+                         w->host);
+    http_escape(&url, plain, true);
+    fleet_strbuf_appendf(&url, "?op=%s%s", op, w->user);
+    first.url = url.text;
+    first.size_max = request->size_max;
+    first.sink = request->sink; /* a gateway may send the content itself */
+    rc = http_send(w->http, &first, &got, err);
+    if (rc == 0 && got.status == REDIRECT && got.location) {
+        FLEET_AUTO_FREE char *location = got.location;
+        got.location = NULL;
+        http_answer_release(&got);
+        second.url = location;
+        rc = http_send(w->http, &second, &got, err);
+    }
+    if (rc < 0)
+        return rc;
+    if (got.status < 200 || got.status > 299) {
+        rc = refuse(request, path, &got, err);
+        http_answer_release(&got);
+        return rc;
+    }
+    *answer = got;
+    return 0;
+}
+
+/* The same for an answer that is JSON; cJSON_Delete(*out). */
+static int ask(struct fleet_fs *fs, const char *method, const char *path, const char *op,
+               cJSON **out, struct fleet_error *err)
+{
+    const struct http_request request = {.method = method};
+    struct http_answer answer;
+    int rc = call(fs, path, op, &request, &answer, err);
+
+    if (rc < 0)
+        return rc;
+    *out = cJSON_ParseWithLength(answer.body, answer.bytes);
+    http_answer_release(&answer);
+    return *out ? 0 : fleet_error(err, -EIO, "%s %.200s: the answer is not JSON", method, path);
+}
+
+/* The same for {"boolean": true}. */
+static int order(struct fleet_fs *fs, const char *method, const char *path, const char *op,
+                 struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    int rc = ask(fs, method, path, op, &json, err);
+
+    if (rc == 0 && !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "boolean")))
+        return fleet_error(err, -EIO, "%s %.200s: the server has refused it", method, path);
+    return rc;
+}
+
+/* ---- operations on names --------------------------------------------------------------------- */
+
+static bool is_folder(const cJSON *status)
+{
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(status, "type"));
+
+    return type && strcmp(type, "DIRECTORY") == 0;
+}
+
+static int webhdfs_kind(struct fleet_fs *fs, const char *path, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    struct fleet_error why;
+    int rc = ask(fs, "GET", path, "GETFILESTATUS", &json, &why);
+
+    if (rc == -ENOENT)
+        return FS_NOTHING;
+    if (rc < 0)
+        return fleet_error(err, rc, "%s", why.text);
+    return is_folder(cJSON_GetObjectItemCaseSensitive(json, "FileStatus")) ? FS_FOLDER : FS_FILE;
+}
+
+static int webhdfs_list(struct fleet_fs *fs, const char *path, struct fleet_fs_names *folders,
+                        struct fleet_fs_names *files, struct fleet_error *err)
+{
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    const cJSON *list, *one;
+    int rc = ask(fs, "GET", path, "LISTSTATUS", &json, err);
+
+    if (rc < 0)
+        return rc;
+    list = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "FileStatuses"),
+                                            "FileStatus");
+    if (!cJSON_IsArray(list))
+        return fleet_error(err, -EIO, "GET %.200s: the answer has no list", path);
+    cJSON_ArrayForEach(one, list)
+    {
+        const char *name =
+            cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "pathSuffix"));
+        if (!name || !name[0] || strchr(name, '/') || strcmp(name, ".") == 0 ||
+            strcmp(name, "..") == 0)
+            return fleet_error(err, -EIO, "GET %.200s: the answer has a wrong name", path);
+        rc = fs_names_add(is_folder(one) ? folders : files, name, strlen(name), err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int webhdfs_make_folder(struct fleet_fs *fs, const char *path, struct fleet_error *err)
+{
+    return order(fs, "PUT", path, "MKDIRS", err);
+}
+
+static int webhdfs_remove(struct fleet_fs *fs, const char *path, struct fleet_error *err)
+{
+    return order(fs, "DELETE", path, "DELETE&recursive=true", err);
+}
+
+static int webhdfs_move(struct fleet_fs *fs, const char *from, const char *to,
+                        struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf op = {0};
+    const char *plain = NULL;
+    int rc = path_of(fs->own, to, &plain, err);
+
+    if (rc < 0)
+        return rc;
+    fleet_strbuf_append(&op, "RENAME&destination=");
+    http_escape(&op, plain, false);
+    return order(fs, "PUT", from, op.text, err);
+}
+
+/* ---- content --------------------------------------------------------------------------------- */
+
+static int create(struct fleet_fs *fs, const char *path, int source, uint64_t bytes,
+                  struct fleet_error *err)
+{
+    const struct http_request request = {.method = "PUT", .source = source, .bytes = bytes};
+    struct http_answer answer;
+    int rc = call(fs, path, "CREATE&overwrite=true", &request, &answer, err);
+
+    if (rc == 0)
+        http_answer_release(&answer);
+    return rc;
+}
+
+static int webhdfs_touch(struct fleet_fs *fs, const char *path, struct fleet_error *err)
+{
+    return create(fs, path, 0, 0, err);
+}
+
+static int webhdfs_read(struct fleet_fs *fs, const char *path, size_t size_max, char **out,
+                        size_t *bytes, struct fleet_error *err)
+{
+    const struct http_request request = {.method = "GET", .size_max = size_max ? size_max : 1};
+    struct http_answer answer;
+    int rc = call(fs, path, "OPEN", &request, &answer, err);
+
+    if (rc < 0)
+        return rc;
+    if (answer.bytes > size_max)
+        rc = fleet_error(err, -EFBIG, "%s is larger than %zu bytes", path, size_max);
+    if (rc == 0) {
+        *out = answer.body;
+        *bytes = answer.bytes;
+        answer.body = NULL;
+    }
+    http_answer_release(&answer);
+    return rc;
+}
+
+static int upload_file(struct fleet_fs *fs, const char *local, const char *path,
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_CLOSE int fd = open(local, O_RDONLY | O_CLOEXEC);
+    FLEET_AUTO_STRBUF struct fleet_strbuf draft = {0};
+    char hex[17];
+    uint8_t random[8];
+    struct stat info;
+    int rc;
+
+    if (fd < 0 || fstat(fd, &info) != 0)
+        return fleet_error(err, -errno, "open %s: %s", local, strerror(errno));
+    fleet_random_bytes(random, sizeof(random));
+    fleet_hex_encode(random, sizeof(random), hex);
+    fleet_strbuf_appendf(&draft, "%s._COPYING_%s", path, hex);
+    rc = create(fs, draft.text, fd, (uint64_t)info.st_size, err);
+    if (rc == 0)
+        rc = webhdfs_move(fs, draft.text, path, err);
+    if (rc < 0)
+        (void)webhdfs_remove(fs, draft.text, NULL);
+    return rc;
+}
+
+static int upload_any(struct fleet_fs *fs, const char *local, const char *path, int depth,
+                      struct fleet_error *err)
+{
+    struct fleet_fs_names names[2] = {{0}, {0}};
+    struct stat info;
+    int rc;
+
+    if (stat(local, &info) != 0)
+        return fleet_error(err, -errno, "look at %s: %s", local, strerror(errno));
+    if (depth > FS_DEPTH_MAX)
+        return fleet_error(err, -ELOOP, "%s: more than %d folders in folders", local, FS_DEPTH_MAX);
+    if (S_ISREG(info.st_mode))
+        return upload_file(fs, local, path, err);
+    if (!S_ISDIR(info.st_mode))
+        return fleet_error(err, -EINVAL, "%s is neither a file nor a folder", local);
+    rc = webhdfs_make_folder(fs, path, err);
+    if (rc == 0)
+        rc = fs_local.list(NULL, local, &names[0], &names[1], err);
+    for (size_t i = 0; rc == 0 && i < names[0].count + names[1].count; i++) {
+        const char *name =
+            i < names[0].count ? names[0].list[i] : names[1].list[i - names[0].count];
+        FLEET_AUTO_FREE char *from = fleet_file_join(local, name);
+        FLEET_AUTO_STRBUF struct fleet_strbuf to = {0};
+        fleet_strbuf_appendf(&to, "%s/%s", path, name);
+        rc = upload_any(fs, from, to.text, depth + 1, err);
+    }
+    fleet_fs_names_release(&names[0]);
+    fleet_fs_names_release(&names[1]);
+    return rc;
+}
+
+static int webhdfs_upload(struct fleet_fs *fs, const char *local, const char *path,
+                          struct fleet_error *err)
+{
+    struct stat info;
+    bool is_tree = stat(local, &info) == 0 && S_ISDIR(info.st_mode);
+    int rc = upload_any(fs, local, path, 0, err);
+
+    if (rc < 0 && is_tree)
+        (void)webhdfs_remove(fs, path, NULL);
+    return rc;
+}
+
+static int download_file(struct fleet_fs *fs, const char *path, const char *local,
+                         struct fleet_error *err)
+{
+    struct http_request request = {.method = "GET"};
+    struct fleet_file_draft draft;
+    struct http_answer answer;
+    int rc = fleet_file_draft_open(local, &draft, err);
+
+    if (rc < 0)
+        return rc;
+    request.sink = draft.fd;
+    rc = call(fs, path, "OPEN", &request, &answer, err);
+    if (rc < 0) {
+        fleet_file_draft_discard(&draft);
+        return rc;
+    }
+    http_answer_release(&answer);
+    return fleet_file_draft_commit(&draft, FLEET_FILE_VOLATILE, err);
+}
+
+static int download_any(struct fleet_fs *fs, const char *path, const char *local, int depth,
+                        struct fleet_error *err)
+{
+    struct fleet_fs_names names[2] = {{0}, {0}};
+    int kind = webhdfs_kind(fs, path, err), rc;
+
+    if (kind < 0)
+        return kind;
+    if (kind == FS_NOTHING)
+        return fleet_error(err, -ENOENT, "%s has gone", path);
+    if (kind == FS_FILE)
+        return download_file(fs, path, local, err);
+    if (depth > FS_DEPTH_MAX)
+        return fleet_error(err, -ELOOP, "%s: more than %d folders in folders", path, FS_DEPTH_MAX);
+    rc = fleet_file_make_folder(local, err);
+    if (rc == 0)
+        rc = webhdfs_list(fs, path, &names[0], &names[1], err);
+    for (size_t i = 0; rc == 0 && i < names[0].count + names[1].count; i++) {
+        const char *name =
+            i < names[0].count ? names[0].list[i] : names[1].list[i - names[0].count];
+        FLEET_AUTO_FREE char *to = fleet_file_join(local, name);
+        FLEET_AUTO_STRBUF struct fleet_strbuf from = {0};
+        fleet_strbuf_appendf(&from, "%s/%s", path, name);
+        rc = download_any(fs, from.text, to, depth + 1, err);
+    }
+    fleet_fs_names_release(&names[0]);
+    fleet_fs_names_release(&names[1]);
+    return rc;
+}
+
+static int webhdfs_download(struct fleet_fs *fs, const char *path, const char *local,
+                            struct fleet_error *err)
+{
+    int rc = download_any(fs, path, local, 0, err);
+
+    if (rc < 0 && access(local, F_OK) == 0)
+        (void)fs_local.remove(NULL, local, NULL);
+    return rc;
+}
+
+const struct fs_operations fs_webhdfs = {
+    .kind = webhdfs_kind,
+    .list = webhdfs_list,
+    .make_folder = webhdfs_make_folder,
+    .remove = webhdfs_remove,
+    .move = webhdfs_move,
+    .touch = webhdfs_touch,
+    .read = webhdfs_read,
+    .upload = webhdfs_upload,
+    .download = webhdfs_download,
+    .free = webhdfs_free,
+    .needs_transfer = true,
+};
