@@ -8,6 +8,7 @@ tests='tests/integration/test_ddp.c tests/integration/test_ddp_use.c
     tests/integration/test_fs.c tests/integration/fs_fixture.h tests/integration/test_fs_s3.c
     tests/integration/test_fleet_data.c tests/integration/test_fs_webhdfs.c
     tests/integration/test_inference_model.c
+    tests/integration/test_recompute.c
     tests/integration/test_spawn.c tests/integration/test_launch.c
     tests/integration/test_ps.c
     tests/unit/test_role.c'
