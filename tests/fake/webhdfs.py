@@ -110,5 +110,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-print(server.server_address[1], flush=True)
+sys.stdout.write("%d\n" % server.server_address[1])
+sys.stdout.flush()
 server.serve_forever()

@@ -32,9 +32,12 @@ static int start_all(void **state)
         _exit(127);
     }
     (void)close(ends[1]);
-    if (read(ends[0], text, sizeof(text) - 1) <= 0)
-        return -1;
-    (void)close(ends[0]);
+    for (size_t length = 0; !strchr(text, '\n');) { /* the server's end stays open */
+        ssize_t got = read(ends[0], text + length, sizeof(text) - 1 - length);
+        if (got <= 0)
+            return -1;
+        length += (size_t)got;
+    }
     server_port = atoi(text);
     cutting_proxy_start(&proxy, server_port);
     return 0;
