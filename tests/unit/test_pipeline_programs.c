@@ -95,8 +95,8 @@ static void test_pipeline__refuses_values_of_single_ranks(void **state)
     decode(FP32(JOB("gpt", 4, "", CLIPPED)), &training);
     assert_int_equal(
         build_stage(&training, &job, (struct program_cell){.stages = 2}, &program, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "hybrid_configs.pp_degree: localsgd and stages of a pipeline "
-                                     "do not go together yet: switch one off"));
+    assert_non_null(strstr(err.text, "hybrid_configs.pp_degree: localsgd keeps values of its own"));
+    assert_non_null(strstr(err.text, "with stages of a pipeline, switch it off"));
     training_config_release(&training);
 }
 

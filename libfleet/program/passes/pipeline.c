@@ -112,8 +112,9 @@ static int check_private(const struct pass_context *context, struct fleet_error 
                                               : NULL;
 
     return what ? fleet_error(err, -EINVAL,
-                              "hybrid_configs.pp_degree: %s and stages of a pipeline do not go "
-                              "together yet: switch one off",
+                              "hybrid_configs.pp_degree: %s keeps values of its own on each "
+                              "worker, and they are saved and handed on only if a worker has the "
+                              "whole model; with stages of a pipeline, switch it off",
                               what)
                 : 0;
 }

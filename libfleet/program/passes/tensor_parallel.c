@@ -126,7 +126,9 @@ static int check_private(const struct pass_context *context, struct fleet_error 
 
     if (what)
         return fleet_error(err, -EINVAL,
-                           "%s and tensors that ranks share do not go together yet: switch one off",
+                           "%s keeps values of its own on each worker, and they are saved and "
+                           "handed on only if a worker has the whole model; with tensors that "
+                           "ranks share, switch it off",
                            what);
     if (context->options && context->options->overflow_action == STRATEGY_OVERFLOW_ZERO_GRAD)
         return fleet_error(err, -EINVAL,
