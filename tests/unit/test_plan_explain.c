@@ -245,6 +245,28 @@ static void test_plan_explain__refuses_to_run_what_has_no_pass(void **state)
     job_release(&job);
 }
 
+/* After a loss the trainers plan with three workers, which blocks of two do not divide. */
+static void test_plan_explain__sums_in_one_level_after_a_loss(void **state)
+{
+    struct job job;
+    struct fleet_errors errors = {0};
+    struct plan plan;
+    struct plan_request request = {.world = 3};
+
+    (void)state;
+    job_init(&job, JOB("momentum"),
+             "{\"use_hierarchical_allreduce\":true,\"hierarchical_allreduce_inter_nranks\":2}", 4);
+    request.training = &job.training;
+    request.strategy = &job.strategy;
+    assert_int_equal(plan_build(&request, &plan, &errors), -EINVAL);
+    fleet_errors_release(&errors);
+    request.keeps_settings = true;
+    assert_int_equal(plan_build(&request, &plan, &errors), 0);
+    assert_true(plan.selection.final.use_hierarchical_allreduce); /* for four of them again */
+    plan_release(&plan);
+    job_release(&job);
+}
+
 /* Without a model there are degrees, groups and kinds of communication, but no bytes. */
 static void test_plan_explain__does_without_a_model(void **state)
 {
@@ -279,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_plan_explain__refuses_more_stages_than_layers),
         cmocka_unit_test(test_plan_explain__runs_a_pipeline_of_one_stage),
         cmocka_unit_test(test_plan_explain__refuses_to_run_what_has_no_pass),
+        cmocka_unit_test(test_plan_explain__sums_in_one_level_after_a_loss),
         cmocka_unit_test(test_plan_explain__does_without_a_model),
     };
     return cmocka_run_group_tests_name("plan_explain", tests, NULL, NULL);
