@@ -193,6 +193,13 @@ static const struct row {
        "pipelineChunks: 2", 6},
       {PARTS "pipeline: true, hybrid_configs: {sharding_degree: 2, pp_degree: 3}",
        "pipelineChunks: 2", 6}}},
+    /* each replica rounds its part, so the reference has two of them, too */
+    {GPT,
+     ADAMW,
+     "fp16_allreduce: true",
+     "",
+     2,
+     {{"pipeline: true, hybrid_configs: {dp_degree: 2, pp_degree: 2}", "", 4}}},
     {GPT,
      "lamb, learningRate: 0.01, clip: {globalNorm: 1}",
      "",
