@@ -16,7 +16,7 @@
 
 static bool is_copy(enum op_kind kind)
 {
-    return kind == OP_RESHAPE || kind == OP_MEMCPY;
+    return kind == OP_RESHAPE || kind == OP_MEMCPY || kind == OP_OWN_ROWS;
 }
 
 static enum device_fault_kind fault_kind(enum op_kind kind)
@@ -148,12 +148,12 @@ static cudaError_t run(struct handle *h, const struct kernel_call *call)
 
 static cudaError_t copy(struct handle *h, const struct kernel_call *call)
 {
-    const struct program_var *x = operand_in(call->program, call->op, 0);
+    size_t bytes = program_var_bytes(operand_out(call->program, call->op, 0));
+    const char *from = (const char *)call->in[0] + bytes * (size_t)call->op->attributes.place;
 
-    if (call->in[0] == call->out[0] || program_var_bytes(x) == 0)
+    if (from == call->out[0] || bytes == 0)
         return cudaSuccess;
-    return cudaMemcpyAsync(call->out[0], call->in[0], program_var_bytes(x), cudaMemcpyDefault,
-                           h->stream);
+    return cudaMemcpyAsync(call->out[0], from, bytes, cudaMemcpyDefault, h->stream);
 }
 
 static int cuda_run(struct backend *backend, const struct kernel_call *call,

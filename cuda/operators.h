@@ -28,7 +28,8 @@ struct cuda_operator_context {
     struct products *products;                    /* NULL: our own kernel multiplies */
 };
 
-/* Is there a kernel for a kind at all? RESHAPE and MEMCPY have none: they are copies. */
+/* Is there a kernel for a kind at all? RESHAPE, MEMCPY and OWN_ROWS have none: they are
+ * copies. */
 bool cuda_operator_exists(enum op_kind kind);
 bool cuda_operator_is_optimizer(enum op_kind kind);
 
@@ -41,8 +42,8 @@ int cuda_operator_plan(struct products *products, const struct program *program,
                        const struct program_op *op, struct fleet_error *err);
 
 /* Launch it. cudaErrorInvalidValue: a kind, type or size that our kernels do not have (heads of
- * more than 128 columns; RESHAPE and MEMCPY, which are copies; ALL_REDUCE). Of call->scalars only
- * seed and evaluation are read. */
+ * more than 128 columns; RESHAPE, MEMCPY and OWN_ROWS, which are copies; ALL_REDUCE). Of
+ * call->scalars only seed and evaluation are read. */
 cudaError_t cuda_operator_launch(cudaStream_t stream, const struct kernel_call *call,
                                  const struct cuda_operator_context *context);
 

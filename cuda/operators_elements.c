@@ -52,6 +52,7 @@ cudaError_t cuda_launch_dropout(const struct launch *l)
 {
     const struct program_var *x = in(l, 0);
     int64_t count = program_var_elements(x), samples = l->call->program->micro_batch_size;
+    int64_t whole = count * (l->attributes->ranks > 0 ? l->attributes->ranks : 1);
     struct fleet_random_key key =
         fleet_random_key(l->call->scalars->seed, "dropout", l->attributes->stream);
     struct fleet_cuda_dropout d = {.x = l->call->in[0],
@@ -59,13 +60,14 @@ cudaError_t cuda_launch_dropout(const struct launch *l)
                                    .x_type = x->type,
                                    .y_type = out_type(l, 0),
                                    .count = count,
+                                   .first = count * l->attributes->place,
                                    .key = {key.word[0], key.word[1]},
                                    .rate = l->call->scalars->evaluation ? 0 : l->attributes->rate,
                                    .scalars = l->context->scalars};
 
     if (samples < 1)
         samples = x->shape[0];
-    d.per_sample = count / samples > 0 ? count / samples : 1;
+    d.per_sample = whole / samples > 0 ? whole / samples : 1;
     return fleet_cuda_dropout(l->stream, &d);
 }
 

@@ -68,6 +68,9 @@ static const struct {
      "\"pp_degree\":2,\"pp_allreduce_in_optimize\":true}}"},
     {"sharding_configs", "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}"},
     {"sharding_configs.stage", "{\"sharding\":true,\"sharding_configs\":{\"stage\":2}}"},
+    {"tensor_parallel_configs.sequence_parallel",
+     "{\"tensor_parallel\":true,\"tensor_parallel_configs\":{\"tensor_parallel_degree\":2,"
+     "\"sequence_parallel\":true}}"},
     {"hybrid_configs", "{\"hybrid_configs\":{\"mp_degree\":2,\"pp_degree\":2}}"},
     {"hybrid_configs.dp_degree", "{\"hybrid_configs\":{\"dp_degree\":4,\"mp_degree\":2}}"},
     {"hybrid_configs.sep_degree", "{\"hybrid_configs\":{\"sep_degree\":1}}"},

@@ -47,17 +47,17 @@ __global__ void __launch_bounds__(THREADS) dropout_kernel(const struct arguments
 {
     const struct fleet_cuda_dropout &d = a.d;
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t sample = i / a.blocks, block = i % a.blocks, at = sample * d.per_sample + block * 4;
-    int64_t left = d.per_sample - block * 4;
+    int64_t sample = d.first / d.per_sample + i / a.blocks, block = i % a.blocks;
+    int64_t at = sample * d.per_sample + block * 4 - d.first, left = d.per_sample - block * 4;
     struct words w;
 
-    if (at >= d.count)
+    if (at >= d.count || at + 4 <= 0)
         return;
     left = left < d.count - at ? left : d.count - at;
     w = philox(d.key[0], d.key[1],
                (uint64_t)d.scalars->step << 24 ^ (uint64_t)(d.scalars->first_sample + sample),
                (uint64_t)block);
-    if (left >= 4 && at % 4 == 0) {
+    if (left >= 4 && at >= 0 && at % 4 == 0) {
         struct four x = load_four(d.x, d.x_type, at);
 #pragma unroll
         for (int l = 0; l < 4; l++)
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(THREADS) dropout_kernel(const struct arguments
         store_four(d.y, d.y_type, at, x);
         return;
     }
-    for (int l = 0; l < 4 && l < left; l++)
+    for (int l = at < 0 ? (int)-at : 0; l < 4 && l < left; l++)
         store(d.y, d.y_type, at + l,
               load(d.x, d.x_type, at + l) * (w.at[l] < a.limit ? 0.0f : a.scale));
 }
@@ -75,13 +75,13 @@ cudaError_t fleet_cuda_dropout(cudaStream_t stream, const struct fleet_cuda_drop
     struct arguments a = {*d, (unsigned)(d->rate * 4294967296.0), (float)(1 / (1 - d->rate)), 0};
     int64_t samples;
 
-    if (d->count < 0 || d->per_sample < 1 || !is_float(d->x_type) || !is_float(d->y_type) ||
-        !(d->rate >= 0 && d->rate < 1))
+    if (d->count < 0 || d->first < 0 || d->per_sample < 1 || !is_float(d->x_type) ||
+        !is_float(d->y_type) || !(d->rate >= 0 && d->rate < 1))
         return cudaErrorInvalidValue;
     if (d->count == 0)
         return cudaSuccess;
     a.blocks = (d->per_sample + 3) / 4;
-    samples = (d->count + d->per_sample - 1) / d->per_sample;
+    samples = (d->first + d->count + d->per_sample - 1) / d->per_sample - d->first / d->per_sample;
     return CUDA_LAUNCH(dropout_kernel, dim3(blocks_for(samples * a.blocks, THREADS)), dim3(THREADS),
                        0, stream, a);
 }

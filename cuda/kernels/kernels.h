@@ -86,7 +86,8 @@ struct fleet_cuda_dropout {
     const void *x;
     void *y;
     enum program_type x_type, y_type;
-    int64_t count, per_sample;                /* elements, of all samples and of one */
+    int64_t count, per_sample;                /* elements: of x, of one whole sample */
+    int64_t first;                            /* element 0 of x, in the whole micro-batch */
     uint32_t key[2];                          /* fleet_random_key(seed, "dropout", stream) */
     double rate;                              /* 0: a copy, as in an evaluation */
     const struct fleet_cuda_scalars *scalars; /* step, first_sample */

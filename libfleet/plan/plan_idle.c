@@ -204,6 +204,7 @@ static const char *judge_exchange(const struct idle *idle, const struct set_knob
     case STRATEGY_KNOB(adaptive_localsgd_configs.init_k_steps):
     case STRATEGY_KNOB(adaptive_localsgd_configs.begin_step):
     case STRATEGY_KNOB(tensor_parallel_configs.tensor_init_seed): /* the start of the parameters */
+    case STRATEGY_KNOB(tensor_parallel_configs.sequence_parallel):
         return "";
     case STRATEGY_KNOB(dgc_configs.rampup_step):
         return is_dgc_idle(idle)                    ? "dgc has nothing to do"

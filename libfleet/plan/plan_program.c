@@ -19,20 +19,29 @@
 #include "libfleet/program/program_build.h"
 #include "libfleet/training/training.h"
 
+static bool divides_rows(const struct plan *plan)
+{
+    return plan->selection.final.tensor_parallel_configs.sequence_parallel;
+}
+
 /* Ranks that share tensors must divide heads and features; a search only tries those that do. */
 void plan_check_model_ranks(const struct plan_request *request, const struct strategy *asked,
                             const struct plan *plan, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
     const struct training_config *training = request->training;
+    int ranks = plan->topology.degree[TOPOLOGY_MODEL];
+    const char *blamed = "tensor_parallel_configs.sequence_parallel";
     struct fleet_error err;
 
-    if (!training || request->is_draft || training_lacks_vocabulary(training) ||
-        model_check_ranks(training, plan->topology.degree[TOPOLOGY_MODEL], &err) == 0)
+    if (!training || request->is_draft || training_lacks_vocabulary(training))
+        return;
+    if (model_check_ranks(training, ranks, &err) < 0)
+        blamed = support_blamed_field(asked, "tensor_parallel");
+    else if (!divides_rows(plan) || model_check_rows(training, ranks, &err) == 0)
         return;
     fleet_strbuf_appendf(&path, "%s%s%s", plan_strategy_path(request),
-                         *plan_strategy_path(request) ? "." : "",
-                         support_blamed_field(asked, "tensor_parallel"));
+                         *plan_strategy_path(request) ? "." : "", blamed);
     fleet_errors_add(errors, path.text, "%s", err.text);
 }
 
@@ -62,15 +71,15 @@ static void take_idle_units_back(struct select_result *selection)
     applied->count = kept;
 }
 
-/* Ranks that share tensors divide heads and features. Otherwise the whole program is built, to find
- * its other errors. */
+/* Ranks that share tensors divide heads, features and tokens. Otherwise the whole program is built,
+ * to find its other errors. */
 static bool is_divisible(const struct plan_request *request, const struct plan *plan)
 {
+    int ranks = plan->topology.degree[TOPOLOGY_MODEL];
     struct fleet_error ignored;
 
-    return !request->is_undivided &&
-           model_check_ranks(request->training, plan->topology.degree[TOPOLOGY_MODEL], &ignored) ==
-               0;
+    return !request->is_undivided && model_check_ranks(request->training, ranks, &ignored) == 0 &&
+           (!divides_rows(plan) || model_check_rows(request->training, ranks, &ignored) == 0);
 }
 
 static struct pass_context context_of(const struct plan_request *request, const struct plan *plan)

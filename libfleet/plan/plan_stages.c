@@ -33,9 +33,10 @@ bool plan_stages_wanted(const struct plan_request *request, const struct plan *p
 struct program_cell plan_stages_cell(const struct plan_request *request, const struct plan *plan)
 {
     const struct strategy_options *options = request->options;
-    struct program_cell cell = {.model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
-                                .model_rank =
-                                    cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL)};
+    struct program_cell cell = {
+        .model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
+        .model_rank = cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL),
+        .divides_rows = plan->selection.final.tensor_parallel_configs.sequence_parallel};
 
     if (!plan->is_cut)
         return cell;

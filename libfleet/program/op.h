@@ -16,6 +16,9 @@
  *   ROPE            rotates the first `heads` groups of head_dim of the last dimension, and copies
  *                   the rest. With heads = H + G it rotates q and k of a packed qkv. The two halves
  *                   of a head are a pair (Llama).
+ *   OWN_ROWS        y is the part of x at this rank's `place` in the group. All its ranks hold the
+ *                   same x, so nothing travels. Its gradient is ALL_GATHER.
+ *   DROPOUT         with `ranks` x is such a part: the mask is that of the whole tensor.
  *   BATCH_NORM      stat_mean[C] and stat_var[C] are the mean and the unbiased variance of the
  *                   micro-batch; their role is SCALAR. The host folds them into the buffers mean
  *                   and var (inputs 3, 4) in the order of micro-batches:
@@ -206,8 +209,9 @@ struct op_attributes {
     enum op_reduction reduction;
     int root;   /* REDUCE_TO, BROADCAST: a place in the group */
     int shift;  /* SEND, RECEIVE: the place of the peer minus the own place */
-    int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands: ranks of the group; LAMB,
-                   LARS with squares: the ranks that computed these */
+    int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands, OWN_ROWS, DROPOUT of a part:
+                   ranks of the group; LAMB, LARS with squares: the ranks that computed these */
+    int place;  /* OWN_ROWS, DROPOUT of a part: this rank's place in the group */
     bool owned; /* TREE_SUM, ALL_GATHER, SEND, RECEIVE of a range; GRAD_NORM, CHECK_FINITE */
     bool alike; /* ALL_REDUCE of operands */
     enum op_phase phase; /* when it runs, of dgc */

@@ -58,6 +58,7 @@ const struct print_field print_fields[] = {
     {"root", PRINT_INT, AT(root), NULL},
     {"shift", PRINT_INT, AT(shift), NULL},
     {"ranks", PRINT_INT, AT(ranks), NULL},
+    {"place", PRINT_INT, AT(place), NULL},
     {"owned", PRINT_BOOL, AT(owned), NULL},
     {"alike", PRINT_BOOL, AT(alike), NULL},
     {"divided", PRINT_BOOL, AT(divided), NULL},

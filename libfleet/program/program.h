@@ -103,6 +103,7 @@ struct program_slice {
 struct program_cell {
     int model_ranks; /* 0 and 1: one rank has all of each tensor */
     int model_rank;
+    bool divides_rows;   /* between divided layers each of these ranks has some of the tokens */
     int stages;          /* 0 and 1: one rank has all layers */
     int stage;           /* or PROGRAM_EVERY_STAGE */
     int chunks;          /* of layers, on each stage; 0 counts as 1 */

@@ -10,8 +10,10 @@
 
 #include "tests/integration/run_fixture.h"
 
-#define BY_TWO "  strategy: {hybrid_configs: {mp_degree: 2}}\n"
-#define FEW    "60"
+#define BY_TWO          "  strategy: {hybrid_configs: {mp_degree: 2}}\n"
+#define BY_ROWS         "tensor_parallel_configs: {sequence_parallel: true}"
+#define BY_TWO_AND_ROWS "  strategy: {hybrid_configs: {mp_degree: 2}, " BY_ROWS "}\n"
+#define FEW             "60"
 
 /* A line for spec.training: one checkpoint, at the end, below `name`. */
 static const char *checkpoint(const char *name)
@@ -51,7 +53,15 @@ static void test_cells_run__weights_do_not_depend_on_the_replicas(void **state)
         BY_TWO, /* with clipping by the global norm, as all of these jobs */
         "  strategy: {hybrid_configs: {mp_degree: 2}, recompute: true, gradient_merge: true, "
         "gradient_merge_configs: {k_steps: 2}}\n",
-        "  strategy: {hybrid_configs: {mp_degree: 2}, amp: true}\n"};
+        "  strategy: {hybrid_configs: {mp_degree: 2}, amp: true}\n",
+        /* The first loss scales overflow, and both ranks of a cell apply zeros. */
+        "  strategyOptions: {overflowAction: zeroGrad}\n"
+        "  strategy: {hybrid_configs: {mp_degree: 2}, amp: true, amp_configs: "
+        "{init_loss_scaling: 1.0e9, decr_every_n_nan_or_inf: 1}}\n",
+        "  strategy: {hybrid_configs: {mp_degree: 2}, " BY_ROWS "}\n",
+        "  strategy: {hybrid_configs: {mp_degree: 2}, " BY_ROWS
+        ", recompute: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}}\n",
+        "  strategy: {hybrid_configs: {mp_degree: 2}, " BY_ROWS ", amp: true}\n"};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
@@ -76,7 +86,11 @@ static void test_cells_run__any_degree_goes_on_from_any_checkpoint(void **state)
 {
     static const struct {
         const char *before, *workers_before, *after, *workers_after;
-    } rows[] = {{BY_TWO, "4", "", "1"}, {"", "3", BY_TWO, "2"}, {BY_TWO, "2", BY_TWO, "4"}};
+    } rows[] = {{BY_TWO, "4", "", "1"},
+                {"", "3", BY_TWO, "2"},
+                {BY_TWO, "2", BY_TWO, "4"},
+                {BY_TWO_AND_ROWS, "2", BY_TWO, "2"},
+                {"", "2", BY_TWO_AND_ROWS, "4"}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {

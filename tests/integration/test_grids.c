@@ -4,13 +4,14 @@
  * The grand equality. One small job on eight workers, under every grid of data, sharding (stages
  * 1 to 3), pipeline (each schedule) and tensor parallelism:
  *
- *   - with the same number of ranks to a tensor, all grids give the same bits;
+ *   - with the same number of ranks to a tensor, all grids give the same bits. Grids that also
+ *     divide the rows of activations have bits of their own, the same for all of these;
  *   - with different numbers, losses agree up to rounding. The bound is measured: micro-batches of
  *     one, two and four samples compute the same means in another order, so the losses of these
  *     jobs differ by what rounding does in this model, or by less than the distance of two fp32
  *     numbers. The ranks that share a tensor change the order of other sums of the same kind.
  *
- * Without GRIDS=all in the environment only two grids run (`make grids` runs all).
+ * Without GRIDS=all in the environment only a few grids run (`make grids` runs all).
  */
 #include <math.h>
 #include <setjmp.h>
@@ -33,7 +34,7 @@
 #define LIMIT_S     600.0
 #define WORKERS     8
 #define STEPS       20
-#define DEGREES_MAX 4    /* 1, 2, 4 and 8 ranks to a tensor */
+#define RESULTS_MAX 7    /* 1, 2, 4 and 8 ranks to a tensor; 2, 4 and 8 with divided rows */
 #define ROUNDINGS   16.0 /* a degree may differ by so many times what the micro-batch size does */
 
 enum schedule {
@@ -49,6 +50,7 @@ static const char *const schedule_names[] = {"1F1B", "F-then-B", "zero-bubble", 
 struct grid {
     int data, sharding, stage, pipeline, model;
     enum schedule schedule;
+    bool rows; /* the ranks to a tensor divide the tokens of a micro-batch, too */
 };
 
 static char *folder;
@@ -57,9 +59,9 @@ static char *folder;
 
 static void print_grid(const struct grid *g, struct fleet_strbuf *out)
 {
-    fleet_strbuf_appendf(out, "data %d, sharding %d (stage %d), pipeline %d (%s), model %d",
+    fleet_strbuf_appendf(out, "data %d, sharding %d (stage %d), pipeline %d (%s), model %d%s",
                          g->data, g->sharding, g->stage, g->pipeline, schedule_names[g->schedule],
-                         g->model);
+                         g->model, g->rows ? " with divided rows" : "");
 }
 
 static void write_division(const struct grid *g, struct fleet_strbuf *out)
@@ -74,6 +76,8 @@ static void write_division(const struct grid *g, struct fleet_strbuf *out)
             g->schedule == F_THEN_B ? "pipeline_configs: {schedule_mode: F-then-B}, " : "");
     if (g->sharding > 1)
         fleet_strbuf_appendf(out, "sharding: true, sharding_configs: {stage: %d}, ", g->stage);
+    if (g->rows)
+        fleet_strbuf_append(out, "tensor_parallel_configs: {sequence_parallel: true}, ");
     fleet_strbuf_appendf(out,
                          "hybrid_configs: {dp_degree: %d, sharding_degree: %d, pp_degree: %d, "
                          "mp_degree: %d}}\n",
@@ -114,18 +118,20 @@ static void train(const struct grid *g, int micro_batch, struct job_run *out)
 /* What the first grid of each tensor degree gave. */
 static struct {
     int model;
+    bool rows;
     struct job_run run;
-} firsts[DEGREES_MAX];
+} firsts[RESULTS_MAX];
 static int first_count;
 
 static const struct job_run *first_of(const struct grid *g)
 {
     for (int i = 0; i < first_count; i++)
-        if (firsts[i].model == g->model)
+        if (firsts[i].model == g->model && firsts[i].rows == g->rows)
             return &firsts[i].run;
-    assert_true(first_count < DEGREES_MAX);
+    assert_true(first_count < RESULTS_MAX);
     firsts[first_count].model = g->model;
-    train(&(struct grid){1, 1, 1, 1, g->model, ONE_F_ONE_B}, 1, &firsts[first_count].run);
+    firsts[first_count].rows = g->rows;
+    train(&(struct grid){1, 1, 1, 1, g->model, ONE_F_ONE_B, g->rows}, 1, &firsts[first_count].run);
     return &firsts[first_count++].run;
 }
 
@@ -161,16 +167,17 @@ static int list_grids(struct grid *out, int capacity)
 {
     int count = 0;
 
-    for (int code = 0; code < 4 * 4 * 4 * 4 * 3 * SCHEDULES; code++) {
+    for (int code = 0; code < 4 * 4 * 4 * 4 * 3 * SCHEDULES * 2; code++) {
         struct grid g = {.data = 1 << code % 4,
                          .sharding = 1 << code / 4 % 4,
                          .pipeline = 1 << code / 16 % 4,
                          .model = 1 << code / 64 % 4,
                          .stage = 1 + code / 256 % 3,
-                         .schedule = (enum schedule)(code / 768)};
+                         .schedule = (enum schedule)(code / 768 % SCHEDULES),
+                         .rows = code / (768 * SCHEDULES) > 0};
 
         if (g.data * g.sharding * g.pipeline * g.model != WORKERS || !has_schedule(&g) ||
-            (g.stage > 1 && g.sharding == 1))
+            (g.stage > 1 && g.sharding == 1) || (g.rows && g.model == 1))
             continue;
         assert_true(count < capacity);
         out[count++] = g;
@@ -180,10 +187,12 @@ static int list_grids(struct grid *out, int capacity)
 
 static void test_grids__one_tensor_degree_has_one_result(void **state)
 {
-    static const struct grid few[] = {
-        {1, 2, 2, 2, 2, ZERO_BUBBLE}, {1, 1, 1, 4, 2, INTERLEAVED}, {1, 2, 3, 2, 2, ONE_F_ONE_B}};
+    static const struct grid few[] = {{1, 2, 2, 2, 2, ZERO_BUBBLE, false},
+                                      {1, 1, 1, 4, 2, INTERLEAVED, true},
+                                      {1, 2, 3, 2, 2, ONE_F_ONE_B, false},
+                                      {1, 2, 3, 2, 2, ZERO_BUBBLE, true}};
     const char *wanted = getenv("GRIDS");
-    struct grid all[200];
+    struct grid all[400];
     int count;
 
     (void)state;
@@ -211,7 +220,7 @@ static double distance(const struct job_run *a, const struct job_run *b)
 
 static void test_grids__tensor_degrees_agree_up_to_rounding(void **state)
 {
-    static const struct grid alone = {1, 1, 1, 1, 1, ONE_F_ONE_B};
+    static const struct grid alone = {1, 1, 1, 1, 1, ONE_F_ONE_B, false};
     const struct job_run *whole = first_of(&alone);
     double bound = ROUNDINGS * ldexp(whole->steps[0].loss, -23);
 
@@ -223,9 +232,11 @@ static void test_grids__tensor_degrees_agree_up_to_rounding(void **state)
         job_run_release(&other);
     }
     assert_true(bound > 0 && bound < 1e-3 * whole->steps[0].loss);
-    for (int model = 2; model <= WORKERS; model *= 2) {
-        double found = distance(first_of(&(struct grid){1, 1, 1, 1, model, ONE_F_ONE_B}), whole);
-        print_message("%d ranks to a tensor: %.3g, at most %.3g\n", model, found, bound);
+    for (int code = 2; code < 8; code++) { /* 2, 4 and 8 ranks, without and with divided rows */
+        struct grid grid = {1, 1, 1, 1, 1 << code / 2, ONE_F_ONE_B, code % 2 == 1};
+        double found = distance(first_of(&grid), whole);
+        print_message("%d ranks to a tensor%s: %.3g, at most %.3g\n", grid.model,
+                      grid.rows ? " with divided rows" : "", found, bound);
         assert_true(found <= bound);
     }
 }

@@ -47,6 +47,8 @@ static const struct {
     {"hybrid_configs.pp_degree", "{\"pipeline\":true}"},
     {"tensor_parallel_configs.", "{\"tensor_parallel\":true}"},
     {"tensor_parallel", "{\"tensor_parallel_configs\":{\"tensor_parallel_degree\":2}}"},
+    {"tensor_parallel_configs.sequence_parallel",
+     "{\"tensor_parallel\":true,\"tensor_parallel_configs\":{\"tensor_parallel_degree\":2}}"},
     {"tensor_parallel_configs.tensor_init_seed",
      "{\"tensor_parallel\":true,\"tensor_parallel_configs\":{\"tensor_parallel_degree\":2}}"},
     {"gradient_merge", "{\"gradient_merge_configs\":{\"k_steps\":2}}"},

@@ -29,44 +29,16 @@
 #include "tests/unit/executor_rank.h"
 #include "tests/unit/passes_fixture.h"
 #include "tests/unit/tensor_parallel_fixture.h"
+#include "tests/unit/tensor_parallel_jobs.h"
 
-#define STEPS               3
-#define LOSS_SCALE          1024.0f
-#define LEAVES              2 /* micro-batches of an update */
-#define RATE                0.5
-#define DEPTH               64.0
-#define LENGTH              256.0
-#define BOUND               (DEPTH * LENGTH * 0x1p-24)
-#define BOUND_16            (BOUND + DEPTH * 0x1p-9)
-#define CLIPPED(name, clip) JOB(name, "", ",\"clip\":{" clip "}") "}"
-#define FP16(name)          JOB(name, "", "") ",\"precision\":\"fp16\"}"
-#define BF16(name)          JOB(name, "", "") ",\"precision\":\"bf16\"}"
-
-static const struct {
-    const char *name, *training;
-    int ranks;
-    struct knobs knobs;
-} jobs[] = {
-    {"gpt on 2", MODEL("gpt", ""), 2, {0}},
-    {"gpt with recompute on 2", MODEL("gpt", ""), 2, {.recompute = true}},
-    {"gpt on 4", MODEL("gpt", ""), 4, {0}},
-    {"gpt with a head of its own and dropout on 2",
-     MODEL("gpt", ",\"tieEmbeddings\":false,\"dropout\":0.1"),
-     2,
-     {.recompute = true}},
-    {"llama on 2", MODEL("llama", ""), 2, {.recompute = true}},
-    {"llama with tied embeddings and dropout on 4",
-     MODEL("llama", ",\"tieEmbeddings\":true,\"dropout\":0.1"),
-     4,
-     {0}},
-    {"gpt clipped by its global norm on 2", CLIPPED("gpt", "\"globalNorm\":0.1"), 2, {0}},
-    {"llama clipped by norms of tensors on 4", CLIPPED("llama", "\"norm\":0.05"), 4, {0}},
-    {"gpt in bf16 on 2", BF16("gpt"), 2, {.recompute = true}},
-    {"llama in bf16 on 4", BF16("llama"), 4, {0}},
-    {"gpt in bf16 by the lists on 4", BF16("gpt"), 4, {.amp = true}},
-    {"gpt in fp16 with a loss scale on 2", FP16("gpt"), 2, {.amp = true}},
-    {"llama in pure bf16 on 2", BF16("llama"), 2, {.amp = true, .pure = true}},
-};
+#define STEPS      3
+#define LOSS_SCALE 1024.0f
+#define LEAVES     2 /* micro-batches of an update */
+#define RATE       0.5
+#define DEPTH      64.0
+#define LENGTH     256.0
+#define BOUND      (DEPTH * LENGTH * 0x1p-24)
+#define BOUND_16   (BOUND + DEPTH * 0x1p-9)
 
 /* A rank with its program, its state and an executor. */
 struct worker {
@@ -90,9 +62,11 @@ struct trial {
     enum fleet_isa level;
     struct knobs knobs;
     int model_ranks;
+    bool is_joined; /* at work on these workers */
     struct worker whole;
     struct worker parts[COMM_RANKS_MAX];   /* of one replica */
     struct worker doubled[COMM_RANKS_MAX]; /* of two */
+    struct worker joined[COMM_RANKS_MAX];  /* of one replica that does not divide rows */
 };
 
 /* The groups of rank `rank` of `comm`: all ranks take part in making each. */
@@ -251,6 +225,11 @@ static int train(struct worker *w, struct fleet_error *err)
     return rc < 0 ? rc : check_overflow(w, err);
 }
 
+static struct worker *workers_of(struct trial *trial, int replicas)
+{
+    return trial->is_joined ? trial->joined : replicas > 1 ? trial->doubled : trial->parts;
+}
+
 static int run_part(struct comm_rank *self, struct fleet_error *err)
 {
     struct trial *trial = (struct trial *)(uintptr_t)self->all->argument;
@@ -258,7 +237,7 @@ static int run_part(struct comm_rank *self, struct fleet_error *err)
     struct place place = {.cell = {.model_ranks = ranks, .model_rank = self->rank % ranks},
                           .replicas = self->all->world / ranks,
                           .replica = self->rank / ranks};
-    struct worker *w = place.replicas > 1 ? &trial->doubled[self->rank] : &trial->parts[self->rank];
+    struct worker *w = &workers_of(trial, place.replicas)[self->rank];
     int rc = worker_open(w, trial, &place, self->comm, err);
 
     return rc < 0 ? rc : train(w, err);
@@ -393,6 +372,56 @@ static void compare_doubled(const struct trial *trial)
     }
 }
 
+/* All ranks of `replicas`; their state stays in the trial. */
+static void run_parts(struct trial *trial, int replicas)
+{
+    struct worker *workers = workers_of(trial, replicas);
+    struct comm_ranks ranks;
+
+    comm_ranks_init(&ranks, replicas * trial->model_ranks);
+    ranks.argument = trial;
+    comm_ranks_run(&ranks, run_part);
+    for (int r = 0; r < replicas * trial->model_ranks; r++) { /* groups go before their world */
+        (void)executor_bind(workers[r].rank.executor, NULL, NULL);
+        for (int g = 0; g < 2; g++) {
+            comm_free(workers[r].groups[g]);
+            workers[r].groups[g] = NULL;
+        }
+    }
+    comm_ranks_release(&ranks);
+}
+
+/* Until the first update divided rows change no bit but those of sums over rows: the gradients of
+ * norms and of biases that all ranks have. */
+static void compare_joined(struct trial *trial)
+{
+    int same = 0, near = 0;
+
+    trial->is_joined = true;
+    trial->knobs.rows = false;
+    run_parts(trial, 1);
+    for (int r = 0; r < trial->model_ranks; r++) {
+        const struct worker *w = &trial->parts[r], *joined = &trial->joined[r];
+
+        assert_memory_equal(w->losses[0], joined->losses[0], sizeof(w->losses[0]));
+        assert_int_equal(w->rank.program.flat_count, joined->rank.program.flat_count);
+        for (int v = 0; v < w->rank.program.var_count; v++) {
+            const struct program_var *var = &w->rank.program.vars[v];
+            if (var->role != PROGRAM_ROLE_PARAMETER)
+                continue;
+            if (memcmp(w->gradient + var->flat_offset, joined->gradient + var->flat_offset,
+                       program_var_bytes(var)) == 0)
+                same++;
+            else if (var->slice.parts == 0 && var->ndim == 1)
+                near++;
+            else
+                fail_msg("rank %d: rows change the gradient of %s", r, var->name);
+        }
+        worker_close(&trial->joined[r]);
+    }
+    print_message("  %d gradients have the same bits, %d are sums over rows\n", same, near);
+}
+
 /* With recompute a rank's program has more operators. */
 static void expect_recompute(const struct trial *trial)
 {
@@ -407,25 +436,6 @@ static void expect_recompute(const struct trial *trial)
     assert_int_equal(trial->parts[0].rank.program.op_count > plain.op_count,
                      trial->knobs.recompute);
     program_release(&plain);
-}
-
-/* All ranks of `replicas`; their state stays in the trial. */
-static void run_parts(struct trial *trial, int replicas)
-{
-    struct worker *workers = replicas > 1 ? trial->doubled : trial->parts;
-    struct comm_ranks ranks;
-
-    comm_ranks_init(&ranks, replicas * trial->model_ranks);
-    ranks.argument = trial;
-    comm_ranks_run(&ranks, run_part);
-    for (int r = 0; r < replicas * trial->model_ranks; r++) { /* groups go before their world */
-        (void)executor_bind(workers[r].rank.executor, NULL, NULL);
-        for (int g = 0; g < 2; g++) {
-            comm_free(workers[r].groups[g]);
-            workers[r].groups[g] = NULL;
-        }
-    }
-    comm_ranks_release(&ranks);
 }
 
 static void test_tensor_parallel__trains_as_one_rank_does(void **state)
@@ -452,6 +462,8 @@ static void test_tensor_parallel__trains_as_one_rank_does(void **state)
             compare(trial, r);
         compare_doubled(trial);
         expect_recompute(trial);
+        if (jobs[i].knobs.rows)
+            compare_joined(trial);
         for (int r = 0; r < 2 * jobs[i].ranks; r++)
             worker_close(&trial->doubled[r]);
         for (int r = 0; r < jobs[i].ranks; r++)

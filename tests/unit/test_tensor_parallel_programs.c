@@ -4,7 +4,11 @@
  * Programs of tensor parallelism: each rank has its part of each tensor, and a degree that a
  * model cannot have is refused with the nearest one.
  */
+#include <errno.h>
+#include <math.h>
+
 #include "agent/runtime/state.h"
+#include "libfleet/plan/memory_plan.h"
 #include "libfleet/program/models/model.h"
 #include "libfleet/program/print.h"
 #include "libfleet/strategy/strategy.h"
@@ -90,6 +94,76 @@ static void test_tensor_parallel__names_the_nearest_number_of_ranks(void **state
     }
 }
 
+/* Bytes of activations that a model of `layers` layers has at once. */
+static double arena_of(int layers, bool rows)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    struct training_config training;
+    struct fleet_error err = {.text = ""};
+    struct memory_plan memory;
+    struct program program;
+    double bytes;
+
+    fleet_strbuf_appendf(&text,
+                         "{\"model\":{\"name\":\"gpt\",\"layers\":%d,\"heads\":4,\"width\":64,"
+                         "\"context\":64},\"data\":{\"path\":\"t\"},\"globalBatchSize\":2,"
+                         "\"microBatchSize\":2,\"steps\":8,"
+                         "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
+                         layers);
+    decode(text.text, &training);
+    if (build_cell(&training, (struct knobs){.rows = rows},
+                   (struct program_cell){.model_ranks = 4, .model_rank = 3}, &program, &err) < 0 ||
+        memory_plan_build(&program, NULL, 0, &memory, &err) < 0)
+        fail_msg("%s", err.text);
+    bytes = (double)memory.bytes[MEMORY_ARENA];
+    memory_plan_release(&memory);
+    program_release(&program);
+    training_config_release(&training);
+    return bytes;
+}
+
+/* Of a layer the backward part needs four tensors that all ranks have without divided rows: the
+ * inputs of both norms, and what they give; and two numbers of each row and norm. */
+static void test_tensor_parallel__divided_rows_divide_what_a_layer_keeps(void **state)
+{
+    double tokens = 2 * 64, ranks = 4, whole = tokens * (4 * 64 + 2 * 2) * sizeof(float);
+    double without = (arena_of(10, false) - arena_of(6, false)) / 4;
+    double with = (arena_of(10, true) - arena_of(6, true)) / 4;
+
+    (void)state;
+    print_message("a layer keeps %.0f bytes, with divided rows %.0f\n", without, with);
+    assert_true(fabs(without - with - whole * (1 - 1 / ranks)) < 0.01 * whole);
+}
+
+static void test_tensor_parallel__names_the_nearest_micro_batch(void **state)
+{
+    static const struct {
+        const char *training;
+        int ranks;
+        const char *message;
+    } rows[] = {
+        {MODEL("gpt", ""), 4, NULL},
+        {MODEL("gpt", ""), 3,
+         "3 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 would do"},
+        {"{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":6,\"width\":12,\"hidden\":12,"
+         "\"context\":8},\"data\":{\"path\":\"t\"},\"globalBatchSize\":4,\"microBatchSize\":4,"
+         "\"steps\":8,\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
+         6, "6 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 or 6 would do"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct training_config training;
+        struct fleet_error err = {.text = ""};
+
+        decode(rows[i].training, &training);
+        assert_int_equal(model_check_rows(&training, rows[i].ranks, &err),
+                         rows[i].message ? -EINVAL : 0);
+        assert_string_equal(err.text, rows[i].message ? rows[i].message : "");
+        training_config_release(&training);
+    }
+}
+
 /* Each update by LAMB or LARS reads what all ranks computed before the vote. */
 static void test_tensor_parallel__gathers_what_lamb_and_lars_need(void **state)
 {
@@ -139,6 +213,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor_parallel__divides_what_it_says),
         cmocka_unit_test(test_tensor_parallel__names_the_nearest_number_of_ranks),
+        cmocka_unit_test(test_tensor_parallel__divided_rows_divide_what_a_layer_keeps),
+        cmocka_unit_test(test_tensor_parallel__names_the_nearest_micro_batch),
         cmocka_unit_test(test_tensor_parallel__gathers_what_lamb_and_lars_need),
     };
     return cmocka_run_group_tests_name("tensor_parallel_programs", tests, NULL, NULL);

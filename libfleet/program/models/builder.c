@@ -17,9 +17,6 @@
 /* Of a forward part: passes and autodiff add several for each, and PROGRAM_VARS_MAX must hold. */
 #define VARS_MAX 50000
 
-/* Targets that count for nothing; the loaders make none today. */
-#define IGNORED_TARGET (-100)
-
 void builder_init(struct builder *b, struct program *program)
 {
     *b = (struct builder){.program = program, .layer = -1};
@@ -156,6 +153,70 @@ static int add_slice(struct builder *b, const char *name, const char *suffix,
     return index;
 }
 
+/* Of the same elements. */
+static int reshape(struct builder *b, const char *name, const char *suffix, int x, int ndim,
+                   const int64_t *shape)
+{
+    struct program_op op = {.kind = OP_RESHAPE,
+                            .inputs = {x},
+                            .input_count = 1,
+                            .outputs = {shaped(b, name, suffix, ndim, shape)},
+                            .output_count = 1};
+
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static bool divides_rows(const struct builder *b)
+{
+    return builder_divides(b) && b->cell.divides_rows;
+}
+
+/* x [B,T,C] -> [B·T/ranks,C], by an operator that gives a rank its part of the first dimension. */
+static int divide_rows(struct builder *b, const char *name, enum op_kind kind, int x)
+{
+    struct program_op op = {.kind = kind,
+                            .input_count = 1,
+                            .output_count = 1,
+                            .attributes = {.group = OP_GROUP_MODEL, .ranks = b->cell.model_ranks}};
+    const struct program_var *var;
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    var = &b->program->vars[x];
+    fleet_assert(var->ndim == 3);
+    b->samples = var->shape[0];
+    b->tokens = var->shape[1];
+    op.inputs[0] =
+        reshape(b, name, ".undivided", x, 2, (int64_t[]){b->samples * b->tokens, columns_of(b, x)});
+    op.outputs[0] = builder_activation(b, name, ".rows", PROGRAM_FP32);
+    if (kind == OP_OWN_ROWS)
+        op.attributes.place = b->cell.model_rank;
+    builder_add_op(b, &op);
+    return op.outputs[0];
+}
+
+int builder_join_rows(struct builder *b, const char *name, int x)
+{
+    struct program_op op = {.kind = OP_ALL_GATHER,
+                            .inputs = {x},
+                            .input_count = 1,
+                            .outputs = {PROGRAM_NONE},
+                            .output_count = 1,
+                            .attributes = {.group = OP_GROUP_MODEL, .ranks = b->cell.model_ranks}};
+
+    if (!divides_rows(b))
+        return x;
+    op.outputs[0] = builder_activation(b, name, ".all", PROGRAM_FP32);
+    builder_add_op(b, &op);
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    return reshape(b, name, ".joined", op.outputs[0], 3,
+                   (int64_t[]){b->samples, b->tokens, columns_of(b, x)});
+}
+
 /* y summed over the model ranks: each has a part of the inputs of `name`. */
 static int sum_parts(struct builder *b, const char *name, int part)
 {
@@ -168,6 +229,13 @@ static int sum_parts(struct builder *b, const char *name, int part)
 
     builder_add_op(b, &op);
     return op.outputs[0];
+}
+
+/* The same where rows are divided: each rank receives its rows of the sum. */
+static int sum_rows(struct builder *b, const char *name, int part)
+{
+    return divides_rows(b) ? divide_rows(b, name, OP_REDUCE_SCATTER, part)
+                           : sum_parts(b, name, part);
 }
 
 static int add_bias(struct builder *b, const char *name, const struct builder_linear *l)
@@ -211,7 +279,7 @@ static int linear_rows(struct builder *b, const char *name, int x, const struct 
     part.division = BUILDER_WHOLE;
     part.weight = add_weight(b, name, x, l);
     bias = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
-    sum = sum_parts(b, name, builder_linear(b, name, x, &part));
+    sum = sum_rows(b, name, builder_linear(b, name, x, &part));
     if (bias == PROGRAM_NONE)
         return sum;
     return add_to(b, name, ".biased", sum, bias);
@@ -302,10 +370,16 @@ int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,
 
 int builder_dropout(struct builder *b, const char *name, int x, double rate)
 {
+    struct op_attributes a = {.rate = rate, .stream = b->streams};
+
     if (rate == 0)
         return x;
-    return builder_unary(b, name, OP_DROPOUT, x,
-                         &(struct op_attributes){.rate = rate, .stream = b->streams++});
+    b->streams++;
+    if (divides_rows(b)) {
+        a.ranks = b->cell.model_ranks;
+        a.place = b->cell.model_rank;
+    }
+    return builder_unary(b, name, OP_DROPOUT, x, &a);
 }
 
 int builder_add(struct builder *b, const char *name, int a, int c)
@@ -323,20 +397,6 @@ int builder_table(struct builder *b, const char *name, int64_t rows, int64_t col
         return builder_parameter(b, name, PROGRAM_INITIAL_NORMAL, deviation, 2, shape);
     slice = slice_of(rows, 1, 0, &b->cell);
     return add_slice(b, name, "", PROGRAM_INITIAL_NORMAL, deviation, 2, shape, &slice);
-}
-
-/* Of the same elements. */
-static int reshape(struct builder *b, const char *name, const char *suffix, int x, int ndim,
-                   const int64_t *shape)
-{
-    struct program_op op = {.kind = OP_RESHAPE,
-                            .inputs = {x},
-                            .input_count = 1,
-                            .outputs = {shaped(b, name, suffix, ndim, shape)},
-                            .output_count = 1};
-
-    builder_add_op(b, &op);
-    return op.outputs[0];
 }
 
 /* x [B,T,C] plus position [T,C], sample by sample. */
@@ -375,8 +435,10 @@ int builder_embedding(struct builder *b, const char *name, int ids, int table, i
     builder_add_op(b, &op);
     if (!builder_divides(b))
         return op.outputs[0];
-    x = sum_parts(b, name, op.outputs[0]);
-    return position == PROGRAM_NONE ? x : add_positions(b, name, x, position);
+    if (position == PROGRAM_NONE)
+        return sum_rows(b, name, op.outputs[0]);
+    x = add_positions(b, name, sum_parts(b, name, op.outputs[0]), position);
+    return divides_rows(b) ? divide_rows(b, name, OP_OWN_ROWS, x) : x;
 }
 
 int builder_concat(struct builder *b, const char *name, const int *parts, int count)
@@ -390,54 +452,4 @@ int builder_concat(struct builder *b, const char *name, const int *parts, int co
     memcpy(op.inputs, parts, (size_t)count * sizeof(*parts));
     builder_add_op(b, &op);
     return op.outputs[0];
-}
-
-/* What every rank needs to know of the logits of all: [ranks·N,3]. */
-static int share_sums(struct builder *b, int logits, int targets, const struct op_attributes *a)
-{
-    struct program_op sums = {.kind = OP_CROSS_ENTROPY_SUMS,
-                              .inputs = {logits, targets},
-                              .input_count = 2,
-                              .outputs = {builder_activation(b, "loss", ".own", PROGRAM_FP32)},
-                              .output_count = 1,
-                              .attributes = *a};
-    struct program_op gather = {
-        .kind = OP_ALL_GATHER,
-        .inputs = {sums.outputs[0]},
-        .input_count = 1,
-        .outputs = {builder_activation(b, "loss", ".sums", PROGRAM_FP32)},
-        .output_count = 1,
-        .attributes = {.group = OP_GROUP_MODEL, .ranks = b->cell.model_ranks}};
-
-    builder_add_op(b, &sums);
-    builder_add_op(b, &gather);
-    return gather.outputs[0];
-}
-
-/* The weight of the layer that gives the logits: the last operator. */
-static const struct program_slice *slice_of_head(const struct builder *b)
-{
-    const struct program_op *head = &b->program->ops[b->program->op_count - 1];
-
-    return &b->program->vars[head->inputs[1]].slice;
-}
-
-void builder_cross_entropy(struct builder *b, int logits, int targets)
-{
-    int64_t one = 1;
-    struct program_op op = {.kind = OP_CROSS_ENTROPY,
-                            .inputs = {logits, targets},
-                            .input_count = 2,
-                            .output_count = 2,
-                            .attributes = {.ignore_index = IGNORED_TARGET}};
-
-    if (b->rc == 0 && builder_divides(b)) {
-        op.attributes.divided = true;
-        op.attributes.first_word = slice_of_head(b)->first[0];
-        op.inputs[op.input_count++] = share_sums(b, logits, targets, &op.attributes);
-    }
-    op.outputs[0] = builder_add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one);
-    op.outputs[1] = builder_activation(b, "loss", ".lse", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    b->program->loss = op.outputs[0];
 }

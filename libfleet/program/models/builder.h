@@ -6,6 +6,7 @@
  * Writes a forward program, one call a layer, so that a model reads like its drawing:
  *
  *     x = builder_layer_norm(&b, "ln_1", x, 1e-5);
+ *     x = builder_join_rows(&b, "ln_1", x);
  *     x = builder_linear(&b, "mlp.c_fc", x, &(struct builder_linear){.features = 4 * C, …});
  *
  * Names are relative to the prefix ("h.0."); a layer's output has the layer's name, its parameters
@@ -25,6 +26,7 @@ struct builder {
     int layer;                /* number of the block, -1 outside */
     char prefix[64];          /* put before every name; "" outside blocks */
     uint64_t streams;         /* dropouts so far: each has its own stream of random numbers */
+    int64_t samples, tokens;  /* of x [samples,tokens,C] while its rows are divided, else 0 */
     int rc;                   /* 0 or the first error */
     struct fleet_error err;
 };
@@ -86,6 +88,15 @@ bool builder_divides(const struct builder *b);
 
 /* The part of a model's heads that this rank has. */
 int builder_heads(const struct builder *b, int heads);
+
+/*
+ * Between divided layers the ranks of a group may also divide the rows of x, which are the tokens
+ * of all samples (Korthikanti and others, 2205.05198, section 4.2.2): norms, dropouts and additions
+ * then work on [B·T/ranks,C]. builder_embedding() and ROWS give each rank its rows; this brings the
+ * rows of all ranks together, x [B,T,C], for the next layers. x itself if the cell does not divide
+ * rows.
+ */
+int builder_join_rows(struct builder *b, const char *name, int x);
 
 /* Rows of `table` by ids [B,T] -> [B,T,C], plus `position` [T,C] by place, unless that is
  * PROGRAM_NONE. */

@@ -45,6 +45,7 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     builder_enter(b, layer, prefix);
 
     h = builder_layer_norm(b, "ln_1", x, GPT_EPSILON);
+    h = builder_join_rows(b, "ln_1", h);
     h = conv1d(b, "attn.c_attn", h,
                &(struct builder_linear){
                    .features = 3 * m->width, .division = BUILDER_COLUMNS, .blocks = 3});
@@ -56,6 +57,7 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     x = builder_add(b, "attn.residual", h, x);
 
     h = builder_layer_norm(b, "ln_2", x, GPT_EPSILON);
+    h = builder_join_rows(b, "ln_2", h);
     h = conv1d(b, "mlp.c_fc", h,
                &(struct builder_linear){.features = m->hidden,
                                         .activation = OP_ACTIVATION_GELU,
@@ -94,6 +96,7 @@ void gpt_build(struct builder *b, const struct training_config *config)
         x = block(b, m, layer, x);
     builder_enter(b, -1, "");
     x = builder_layer_norm(b, "ln_f", x, GPT_EPSILON);
+    x = builder_join_rows(b, "ln_f", x);
     x = builder_linear(b, "lm_head", x,
                        &(struct builder_linear){.features = m->vocabulary,
                                                 .transposed = true,

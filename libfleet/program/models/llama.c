@@ -67,10 +67,12 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     (void)snprintf(name, sizeof(name), "model.layers.%d", layer);
     builder_enter(b, layer, prefix);
     h = builder_rms_norm(b, "input_layernorm", x, LLAMA_EPSILON);
+    h = builder_join_rows(b, "input_layernorm", h);
     h = attend(b, m, h);
     h = builder_dropout(b, "self_attn.dropout", h, m->dropout);
     x = builder_add(b, "self_attn.residual", h, x);
     h = builder_rms_norm(b, "post_attention_layernorm", x, LLAMA_EPSILON);
+    h = builder_join_rows(b, "post_attention_layernorm", h);
     h = feed_forward(b, m, h);
     h = builder_dropout(b, "mlp.dropout", h, m->dropout);
     builder_enter(b, layer, "");
@@ -100,6 +102,7 @@ void llama_build(struct builder *b, const struct training_config *config)
         x = block(b, m, layer, x);
     builder_enter(b, -1, "");
     x = builder_rms_norm(b, "model.norm", x, LLAMA_EPSILON);
+    x = builder_join_rows(b, "model.norm", x);
     x = builder_linear(b, "lm_head", x,
                        &(struct builder_linear){.features = m->vocabulary,
                                                 .transposed = true,

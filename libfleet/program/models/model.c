@@ -53,6 +53,29 @@ int model_check_ranks(const struct training_config *config, int model_ranks,
                        model_ranks, m->heads, m->hidden, training_model_text(m->name), less, more);
 }
 
+int model_check_rows(const struct training_config *config, int model_ranks, struct fleet_error *err)
+{
+    int64_t context = config->model.context, size = config->micro_batch_size;
+    int64_t less = size, more = size;
+
+    if (model_ranks <= 1 || context * size % model_ranks == 0)
+        return 0;
+    while (less > 0 && context * less % model_ranks != 0)
+        less--;
+    while (context * more % model_ranks != 0)
+        more++;
+    if (less < 1)
+        return fleet_error(err, -EINVAL,
+                           "%d ranks do not divide the %" PRId64
+                           " tokens of a micro-batch: microBatchSize %" PRId64 " would do",
+                           model_ranks, context * size, more);
+    return fleet_error(err, -EINVAL,
+                       "%d ranks do not divide the %" PRId64
+                       " tokens of a micro-batch: microBatchSize %" PRId64 " or %" PRId64
+                       " would do",
+                       model_ranks, context * size, less, more);
+}
+
 int model_build(const struct training_config *config, const struct program_cell *cell,
                 struct program *out, struct fleet_error *err)
 {
@@ -62,7 +85,8 @@ int model_build(const struct training_config *config, const struct program_cell 
 
     fleet_assert((size_t)config->model.name < FLEET_COUNT(builders));
     fleet_assert(!training_lacks_vocabulary(config));
-    if (cell && model_check_ranks(config, cell->model_ranks, err) < 0)
+    if (cell && (model_check_ranks(config, cell->model_ranks, err) < 0 ||
+                 (cell->divides_rows && model_check_rows(config, cell->model_ranks, err) < 0)))
         return -EINVAL;
     program_init(out, name);
     out->micro_batch_size = (int)config->micro_batch_size;

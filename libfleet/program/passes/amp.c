@@ -111,17 +111,31 @@ static enum side side_of_gray(const struct amp *amp, const struct program_op *op
     return side == SIDE_LOW ? SIDE_LOW : SIDE_FULL;
 }
 
+/* Rows that divided layers read travel in the type of these layers. The other gather, that of the
+ * loss, follows its sums. */
+static bool joins_rows(const struct amp *amp, const struct program_op *op)
+{
+    const struct program *p = amp->program;
+
+    return op->kind == OP_ALL_GATHER &&
+           (p->op_count == 0 || p->ops[p->op_count - 1].kind != OP_CROSS_ENTROPY_SUMS);
+}
+
 static enum side side_of(const struct amp *amp, const struct program_op *op)
 {
+    bool joins = joins_rows(amp, op);
+    enum op_kind kind = joins ? OP_LINEAR : op->kind;
+
     if (touches_black(amp, op) || op->kind == OP_CROSS_ENTROPY_SUMS)
         return SIDE_FULL;
-    if (op_definition(op->kind)->is_communication) /* Paddle's c_allreduce_sum is gray, too */
+    if (op_definition(op->kind)->is_communication &&
+        !joins) /* Paddle's c_allreduce_sum is gray, too */
         return side_of_gray(amp, op);
     if (amp->mode == MODE_PURE)
-        return amp_lists_find(&amp->strategy->amp_configs.custom_black_list, op->kind) ? SIDE_FULL
-                                                                                       : SIDE_LOW;
-    switch (amp->mode == MODE_LISTS ? amp_lists_effective(op->kind, amp->strategy)
-                                    : amp_lists_default(op->kind)) {
+        return amp_lists_find(&amp->strategy->amp_configs.custom_black_list, kind) ? SIDE_FULL
+                                                                                   : SIDE_LOW;
+    switch (amp->mode == MODE_LISTS ? amp_lists_effective(kind, amp->strategy)
+                                    : amp_lists_default(kind)) {
     case AMP_WHITE:
         return SIDE_LOW;
     case AMP_BLACK:

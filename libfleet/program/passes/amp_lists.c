@@ -38,6 +38,7 @@ static const struct row {
     [OP_SOFTMAX] = {AMP_BLACK, {"softmax"}},
     [OP_CAST] = {AMP_GRAY, {"cast"}},
     [OP_RESHAPE] = {AMP_GRAY, {"reshape2"}},
+    [OP_OWN_ROWS] = {AMP_GRAY, {"split"}},
     [OP_TRANSPOSE] = {AMP_GRAY, {"transpose2"}},
     [OP_REDUCE] = {AMP_BLACK, {"reduce_sum", "reduce_mean", "mean"}},
     [OP_CONCAT] = {AMP_GRAY, {"concat"}},

@@ -6,9 +6,11 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/program/passes/divided_rows.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/training/training.h"
 
 bool tensor_parallel_wanted(const struct pass_context *context)
 {
@@ -130,11 +132,22 @@ static int check_private(const struct pass_context *context, struct fleet_error 
                            "handed on only if a worker has the whole model; with tensors that "
                            "ranks share, switch it off",
                            what);
-    if (context->options && context->options->overflow_action == STRATEGY_OVERFLOW_ZERO_GRAD)
-        return fleet_error(err, -EINVAL,
-                           "strategyOptions.overflowAction zeroGrad and tensors that ranks share "
-                           "do not go together yet: use skip");
     return 0;
+}
+
+/* The squares that LAMB and LARS need are those of the infinite gradient: the ranks exchange them
+ * before the vote, and a zero gradient is decided behind it. */
+static int check_zero(const struct pass_context *context, struct fleet_error *err)
+{
+    enum training_optimizer_name name = context->training->optimizer.name;
+    const struct strategy *s = context->strategy;
+
+    if (!context->options || context->options->overflow_action != STRATEGY_OVERFLOW_ZERO_GRAD ||
+        !(s->lamb || s->lars || name == TRAINING_OPTIMIZER_LAMB || name == TRAINING_OPTIMIZER_LARS))
+        return 0;
+    return fleet_error(err, -EINVAL,
+                       "strategyOptions.overflowAction zeroGrad, lamb or lars, and tensors that "
+                       "ranks share do not go together yet: use skip");
 }
 
 static int sum_shared(const struct sharing *s, struct fleet_error *err)
@@ -144,7 +157,8 @@ static int sum_shared(const struct sharing *s, struct fleet_error *err)
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
         int x = program->ops[i].inputs[0], last;
 
-        if (!has_columns(s, &program->ops[i]) || is_done(s, i, x))
+        if (!has_columns(s, &program->ops[i]) || is_done(s, i, x) ||
+            divided_rows_joined(program, x))
             continue;
         if (check_readers(s, x, err) < 0)
             return -EINVAL;
@@ -161,10 +175,12 @@ int tensor_parallel_apply(struct program *program, const struct pass_context *co
     struct sharing s = {.program = program};
     int rc;
 
-    if (check_private(context, err) < 0)
+    if (check_private(context, err) < 0 || check_zero(context, err) < 0)
         return -EINVAL;
     find_weights(&s);
     rc = sum_shared(&s, err);
+    if (rc == 0 && divided_rows_wanted(context))
+        rc = divided_rows_apply(program, err);
     free(s.weights);
     return rc;
 }

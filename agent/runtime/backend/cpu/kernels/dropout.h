@@ -17,11 +17,12 @@ struct dropout {
     enum program_type x_type, y_type;
     struct fleet_random_key key;
     int64_t step, first_sample, per_sample, count;
+    int64_t first;  /* element 0 of x, in the whole micro-batch */
     uint32_t limit; /* a random word below it drops the element */
     float scale;
 };
 
-/* Element i of the micro-batch: words 4·block … of its sample. */
+/* Element i of x, first + i of the micro-batch: words 4·block … of its sample. */
 static void dropout_task(void *context, int64_t task, int thread)
 {
     const struct dropout *d = context;
@@ -34,8 +35,8 @@ static void dropout_task(void *context, int64_t task, int thread)
     for (int64_t i = from; i < to; i += V_LANES) {
         float factor[V_LANES] = {0};
         for (int64_t l = i; l < kernel_least(i + V_LANES, to); l++) {
-            uint64_t sample = (uint64_t)(d->first_sample + l / d->per_sample);
-            uint64_t element = (uint64_t)(l % d->per_sample);
+            uint64_t sample = (uint64_t)(d->first_sample + (d->first + l) / d->per_sample);
+            uint64_t element = (uint64_t)((d->first + l) % d->per_sample);
             if (sample != held_sample || element / 4 != held_block) {
                 held_sample = sample;
                 held_block = element / 4;
@@ -54,6 +55,7 @@ static int dropout_kernel(struct backend *backend, const struct kernel_call *cal
     const struct program_var *x = kernel_in(call, 0);
     double rate = call->op->attributes.rate;
     int64_t samples = call->program->micro_batch_size;
+    int64_t ranks = call->op->attributes.ranks > 0 ? call->op->attributes.ranks : 1, whole;
     struct dropout d = {
         .x = call->in[0],
         .y = call->out[0],
@@ -69,7 +71,9 @@ static int dropout_kernel(struct backend *backend, const struct kernel_call *cal
     (void)err;
     if (samples < 1)
         samples = x->shape[0];
-    d.per_sample = d.count / samples > 0 ? d.count / samples : 1;
+    whole = d.count * ranks;
+    d.first = d.count * call->op->attributes.place;
+    d.per_sample = whole / samples > 0 ? whole / samples : 1;
     cpu_parallel(cpu_backend(backend), kernel_pieces(d.count, KERNEL_TASK_ELEMENTS), dropout_task,
                  &d);
     return 0;
