@@ -273,6 +273,36 @@ static void test_hub_cells__waits_for_a_holder_only_if_it_completes_the_state(vo
     }
 }
 
+/*
+ * The leader before has recorded generation 6, and was lost before it could assign it. Its members
+ * never heard of that one, so they have no place in it. What they hold they say themselves.
+ */
+static void test_hub_cells__a_leader_is_lost_between_record_and_assignment(void **state)
+{
+    static const struct hub_start s = {
+        .epoch = 2,
+        .recorded = {1, 6},
+        .progress_step = 40,
+        .checkpoint_step = 20,
+        .lineage = {.entries = {{{1, 5}, 1}, {{1, 6}, 41}}, .count = 2}};
+
+    (void)state;
+    start_cells(1, 4, 1, &s);
+    for (int i = 0; i < 4; i++) {
+        remember(i, 4);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+        w.peers[i].status.part = part_of(i, 4, 1);
+        w.peers[i].left_for = "MemberLost";
+        hello(i);
+    }
+    wait_quietly(31000, true);
+    assert_true(hub_generation(w.hub).counter >= 7);
+    assert_int_equal(members_of(0), 4);
+    assert_int_equal(step_of(0), 40);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_hub_cells__believes_members_and_not_their_places),
         cmocka_unit_test(test_hub_cells__counts_the_processes_of_a_member),
         cmocka_unit_test(test_hub_cells__prefers_a_member_that_holds_all),
+        cmocka_unit_test(test_hub_cells__a_leader_is_lost_between_record_and_assignment),
         cmocka_unit_test(test_hub_cells__waits_for_a_holder_only_if_it_completes_the_state),
     };
     return cmocka_run_group_tests_name("hub_cells", tests, NULL, NULL);
