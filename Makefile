@@ -342,6 +342,9 @@ bench: prerequisites-test ## the figures of docs/status.md, beside their rivals 
 bench-comm: $(OUT)/bench/bench_comm ## collectives beside Gloo's; gets torch from PyPI (gigabytes)
 	@tests/bench/comm.sh $<
 
+bench-network: programs ## step times of strategies at 1 and 10 Gbit/s; needs root
+	@tests/bench/network.py $(BIN)/fleetjob --json build/bench-network.json
+
 bench-cluster: prerequisites-test ## a thousand pods on a real API server, beside others; needs root
 	@$(MAKE) --no-print-directory $(PROGRAMS) $(OUT)/bench/bench_pods
 	@tests/bench/cluster.sh
@@ -485,6 +488,6 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     check-valgrind install golden threaded check-chart check-image closure \
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
-    combinations benches bench-comm bench-cluster format check-format check-width check-size \
+    combinations benches bench-comm bench-network bench-cluster format check-format check-width check-size \
         check-prose check-tests check-logs check-docs lint pictures stats folders check-includes \
         check-headers clean help

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/join/elastic.h"
 #include "agent/runtime/join/reshard.h"
 #include "agent/runtime/origin.h"
 #include "agent/runtime/step/average.h"
@@ -256,7 +257,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
     trainer->job.uid = uid ? uid : "";
     if ((rc = fleet_variable_threads(&trainer->job.threads, err)) < 0 ||
-        (rc = backend_level_check(err)) < 0 ||
+        (rc = elastic_read_settings(trainer, err)) < 0 || (rc = backend_level_check(err)) < 0 ||
         (rc = backend_kind_choose(&trainer->device.kind, err)) < 0 ||
         (rc = trainer->device.kind->create_memory(trainer->job.threads,
                                                   &trainer->device.memory_backend, err)) < 0)

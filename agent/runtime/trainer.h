@@ -106,8 +106,9 @@ struct trainer_generation {
 };
 
 struct trainer_net {
-    int listener, port; /* accepts data connections */
-    struct comm *comm;  /* NULL between generations */
+    int listener, port;              /* accepts data connections */
+    enum comm_neighbours neighbours; /* how ranks of one machine reach each other */
+    struct comm *comm;               /* NULL between generations */
     struct comm *cell;  /* of the ranks of our cell, by replicas; like `comm` otherwise */
     struct comm *alone; /* `cell` where it has one rank, else NULL */
     struct exchange_groups groups;

@@ -185,6 +185,13 @@ static void test_faults__wrong_variables_are_refused(void **state)
     if (!strstr(run.errors, "FLEET_SAVE_PATIENCE_SECONDS is \"5m\", not a number between 0 and"))
         fail_msg("%s", run.errors);
     job_run_release(&run);
+    assert_int_equal(setenv("FLEET_SHARED_MEMORY", "no", 1), 0);
+    run_in(folder, NULL, NULL, &run);
+    assert_int_equal(unsetenv("FLEET_SHARED_MEMORY"), 0);
+    assert_int_equal(run.exit_code, 1);
+    if (!strstr(run.errors, "FLEET_SHARED_MEMORY is \"no\", not a number between 0 and 1"))
+        fail_msg("%s", run.errors);
+    job_run_release(&run);
     assert_int_equal(setenv("FLEET_ISA", "avx3", 1), 0);
     run_in(folder, NULL, NULL, &run);
     assert_int_equal(unsetenv("FLEET_ISA"), 0);

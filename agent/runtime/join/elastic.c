@@ -33,7 +33,9 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/variable.h"
 
+#define SHARED_MEMORY_ENV  "FLEET_SHARED_MEMORY"
 #define CONNECT_TIMEOUT_MS 20000.0
 
 static void use_memory(struct trainer *trainer)
@@ -102,6 +104,16 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     return 0;
 }
 
+int elastic_read_settings(struct trainer *trainer, struct fleet_error *err)
+{
+    int is_shared;
+    int rc = fleet_variable_number(SHARED_MEMORY_ENV, 0, 1, 1, &is_shared, err);
+
+    if (rc == 0)
+        trainer->net.neighbours = is_shared ? COMM_NEIGHBOURS_DIRECT : COMM_NEIGHBOURS_TCP;
+    return rc;
+}
+
 static int connect_ranks(struct trainer *trainer, const struct link_message *assign,
                          struct fleet_error *err)
 {
@@ -110,7 +122,7 @@ static int connect_ranks(struct trainer *trainer, const struct link_message *ass
                                        .addresses = (const char *const *)assign->assign.addresses,
                                        .listener = trainer->net.listener,
                                        .stop = control_stop_fd(trainer->control),
-                                       .neighbours = COMM_NEIGHBOURS_DIRECT,
+                                       .neighbours = trainer->net.neighbours,
                                        .channels = trainer->job.plan.selection.final.nccl_comm_num,
                                        .encrypts = trainer->job.encrypts,
                                        .failed_rank = &trainer->generation.failed_rank};

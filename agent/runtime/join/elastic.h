@@ -11,6 +11,9 @@ struct fleet_error;
 struct link_message;
 struct trainer;
 
+/* FLEET_SHARED_MEMORY: 0 lets the ranks of one machine use TCP. -EINVAL: another text than 0 or 1. */
+int elastic_read_settings(struct trainer *trainer, struct fleet_error *err);
+
 /*
  * Join the generation that `assign` describes: connect, agree on the step, bring every rank there.
  * Errors as train_run().

@@ -69,10 +69,20 @@ V_INLINE struct dgc_lanes dgc_moved(const struct dgc *d, int64_t i, int64_t n)
     return (struct dgc_lanes){u, v};
 }
 
-/* v of n <= 16 elements from i on. */
-static void dgc_values(const struct dgc *d, int64_t i, int64_t n, float out[V_LANES])
+/* v of n <= 16 elements from i on. False, and `out` is not written, if the magnitudes of all are
+ * below the number with the bits `least`: almost everywhere, once a threshold is known. */
+static bool dgc_values(const struct dgc *d, int64_t i, int64_t n, uint32_t least,
+                       float out[V_LANES])
 {
-    v_store(out, dgc_moved(d, i, n).v);
+    v16 v = dgc_moved(d, i, n).v, reaches;
+    float bound;
+
+    memcpy(&bound, &least, sizeof(bound));
+    reaches = v_select(v_less(v_max(v, v_sub(v_zero(), v)), v_set(bound)), v_zero(), v_set(1));
+    if (v_greatest(reaches) == 0)
+        return false;
+    v_store(out, v);
+    return true;
 }
 
 /* The magnitude of a number, as bits that are ordered as magnitudes are. */
@@ -106,8 +116,8 @@ static void dgc_count_task(void *context, int64_t task, int thread)
     for (int64_t i = from; i < to; i += V_LANES) {
         float x[V_LANES];
         int64_t n = kernel_least(to - i, V_LANES);
-        dgc_values(d, i, n, x);
-        dgc_count(d, bins, x, n);
+        if (dgc_values(d, i, n, d->found, x))
+            dgc_count(d, bins, x, n);
     }
 }
 
@@ -172,7 +182,8 @@ static void dgc_tell_task(void *context, int64_t task, int thread)
     for (int64_t i = from; i < to; i += V_LANES) {
         float x[V_LANES];
         int64_t n = kernel_least(to - i, V_LANES);
-        dgc_values(d, i, n, x);
+        if (!dgc_values(d, i, n, d->threshold, x))
+            continue;
         for (int64_t l = 0; l < n; l++) {
             above += dgc_key(x[l]) > d->threshold;
             at += dgc_key(x[l]) == d->threshold;
@@ -208,7 +219,8 @@ static void dgc_take_task(void *context, int64_t task, int thread)
     for (int64_t i = from; i < to && place < d->kept; i += V_LANES) {
         float x[V_LANES];
         int64_t n = kernel_least(to - i, V_LANES);
-        dgc_values(d, i, n, x);
+        if (!dgc_values(d, i, n, d->threshold, x))
+            continue;
         for (int64_t l = 0; l < n && place < d->kept; l++) {
             uint32_t key = dgc_key(x[l]);
             bool is_tie = key == d->threshold;
