@@ -4,10 +4,10 @@
     tests/bench/network.py FLEETJOB [--rates 1,10] [--steps N] [--workers N] [--json FILE]
 
 Each job runs in a network namespace of its own whose loopback has a limited rate, and its workers
-use TCP (FLEET_SHARED_MEMORY=0). All workers share that loopback: with a rate of R Gbit/s
-a worker, it gets workers x R, so that all can send at the rate of their network card at once. The
-model is small and its batch tiny, so the gradients of a step take longer than its computation.
-Needs root, `ip` and `tc`. Prints seconds a step (median of the second half) and the ratio to dense.
+use TCP (FLEET_SHARED_MEMORY=0). All workers share that loopback: with a rate of R Gbit/s a worker
+it gets workers x R, so that all can send at the rate of their network card at once. The model is
+small and its batch tiny, so the gradients of a step take longer than its computation. Needs root,
+`ip` and `tc`. Prints seconds a step (the mean of the second half) and the ratio to dense.
 """
 import argparse
 import json

@@ -11,7 +11,7 @@ struct fleet_error;
 struct link_message;
 struct trainer;
 
-/* FLEET_SHARED_MEMORY: 0 lets the ranks of one machine use TCP. -EINVAL: another text than 0 or 1. */
+/* FLEET_SHARED_MEMORY=0: ranks of one machine use TCP. -EINVAL: the value is neither 0 nor 1. */
 int elastic_read_settings(struct trainer *trainer, struct fleet_error *err);
 
 /*
