@@ -489,5 +489,5 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     image generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
     combinations benches bench-comm bench-network bench-cluster format check-format check-width \
-        check-size check-prose check-tests check-logs check-docs lint pictures stats folders check-includes \
-        check-headers clean help
+    check-size check-prose check-tests check-logs check-docs lint pictures stats folders \
+    check-includes check-headers clean help
