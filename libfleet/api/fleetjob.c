@@ -130,15 +130,31 @@ static void read_values(const cJSON *json, struct fleetjob *out, struct fleet_er
         check_values(&out->spec, errors);
 }
 
+/* Is the training block without errors, so that its program can be built? */
+static bool can_build(const struct fleetjob *job)
+{
+    struct fleet_errors wrong = {0};
+    bool can =
+        job->spec.has_training && job->unread.count == 0 &&
+        training_config_relate(&job->spec.training, "spec.training", &job->unread, &wrong) == 0;
+
+    fleet_errors_release(&wrong);
+    return can;
+}
+
 /* The built-in trainer acts on spec.autoParallel as on settings of the strategy. */
 static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
 {
     struct context_job around = {.strategy_path = fleetjob_strategy_path(job),
-                                 .world = fleetjob_world_size(job, job->spec.worker.replicas)};
+                                 .world = fleetjob_world_size(job, job->spec.worker.replicas),
+                                 .is_elastic = job->spec.worker.elastic};
 
-    if (job->spec.has_training)
-        context_apply(job->spec.auto_parallel, "spec.autoParallel", &around, &job->spec.strategy,
-                      &job->spec.strategy_options, errors);
+    if (!job->spec.has_training || !job->spec.auto_parallel)
+        return;
+    if (can_build(job))
+        around.training = &job->spec.training;
+    context_apply(job->spec.auto_parallel, "spec.autoParallel", &around, &job->spec.strategy,
+                  &job->spec.strategy_options, errors);
 }
 
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)

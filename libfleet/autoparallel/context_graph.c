@@ -9,12 +9,16 @@
 
 #include "libfleet/autoparallel/context.h"
 #include "libfleet/autoparallel/context_internal.h"
+#include "libfleet/autoparallel/search/grid_search.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/strategy/choices.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/strategy_options.h"
+#include "libfleet/strategy/topology.h"
+#include "libfleet/training/training.h"
 
 #define CONFIG          "parallel_optimizer_config."
 #define AUTO_MEGABYTES  64 /* comm_fusion's mode auto */
@@ -157,6 +161,69 @@ static void apply_optimizer(const struct context_apply *a)
         apply_gathers(a);
 }
 
+/* ---- auto_parallel --------------------------------------------------------------------------- */
+
+static const char *search_of(const cJSON *context)
+{
+    const char *word = cJSON_GetStringValue(at(context, "search_mode"));
+
+    if (!word)
+        word = cJSON_GetStringValue(at(context, "auto_parallel_search_mode"));
+    return word ? word : "recursive_programming";
+}
+
+static bool may_search(const struct context_apply *a, const char *key)
+{
+    if (strcmp(search_of(a->context), "sharding_propagation") == 0)
+        context_report(
+            a->errors, a->path, key,
+            "sharding_propagation needs operators with strategies of their own, which a "
+            "FleetJob cannot have yet: recursive_programming and dynamic_programming are "
+            "allowed");
+    else if (a->job->is_elastic)
+        context_report(a->errors, a->path, "parallel_mode",
+                       "auto_parallel is for a fixed number of workers: leave out "
+                       "spec.worker.minReplicas and maxReplicas");
+    else if (a->job->training && training_lacks_vocabulary(a->job->training))
+        context_report(a->errors, a->path, "parallel_mode",
+                       "auto_parallel needs the sizes of all tensors: give "
+                       "spec.training.model.vocabulary");
+    else
+        return a->job->training != NULL;
+    return false;
+}
+
+static void apply_grid(const struct context_apply *a)
+{
+    struct strategy_hybrid_config *h = &a->strategy->hybrid_configs;
+    const char *key = at(a->context, "auto_parallel_search_mode") && !at(a->context, "search_mode")
+                          ? "auto_parallel_search_mode"
+                          : "search_mode";
+    int64_t stages = h->pp_degree > 1 ? h->pp_degree : 1;
+    struct grid_request request = {.training = a->job->training,
+                                   .stages = (int)stages,
+                                   .model = h->has_mp_degree ? h->mp_degree : 0,
+                                   .kind = strcmp(search_of(a->context), "dynamic_programming") == 0
+                                               ? GRID_SEARCH_DYNAMIC
+                                               : GRID_SEARCH_RECURSIVE};
+    struct grid grid;
+    struct fleet_error err;
+
+    if (context_mode(a->context) != CONTEXT_AUTO_PARALLEL || !may_search(a, key) ||
+        a->job->world < 1 || a->job->world > TOPOLOGY_WORLD_MAX || a->job->world % stages != 0)
+        return;
+    request.devices = (int)(a->job->world / stages);
+    if (grid_search(&request, &grid, &err) < 0) {
+        context_report(a->errors, a->path, key, "%s", err.text);
+        return;
+    }
+    if (grid.model == 1)
+        return;
+    context_ask_int(a, "parallel_mode", "hybrid_configs.mp_degree", &h->mp_degree,
+                    &h->has_mp_degree, grid.model);
+    a->strategy->has_hybrid_configs = KNOB_BY_NAME;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* The ranks of a tensor-parallel group compute one loss. MindSpore divides its gradient by their
@@ -190,6 +257,7 @@ static void apply_type(const struct context_apply *a)
 void context_graph_apply(const struct context_apply *a)
 {
     apply_stages(a);
+    apply_grid(a);
     apply_optimizer(a);
     apply_loss(a);
     apply_type(a);

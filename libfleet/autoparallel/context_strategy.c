@@ -28,7 +28,8 @@ static bool divides_data(const cJSON *context)
 
 static bool has_graph(const cJSON *context)
 {
-    return context_mode(context) == CONTEXT_SEMI_AUTO_PARALLEL;
+    return context_mode(context) == CONTEXT_SEMI_AUTO_PARALLEL ||
+           context_mode(context) == CONTEXT_AUTO_PARALLEL;
 }
 
 static bool divides_optimizer(const cJSON *context)
@@ -266,6 +267,8 @@ static const struct {
     {"pipeline_configs", "pipeline_config", false, true},
     {"hybrid_configs", "pipeline_stages", false, true},
     {"hybrid_configs", "enable_parallel_optimizer", false, true},
+    {"hybrid_configs", "parallel_mode", false, true},
+    {"tensor_parallel", "parallel_mode", false, true},
 };
 
 const char *context_key_of(const cJSON *context, const char *setting)
@@ -325,17 +328,11 @@ static void warn_of_optimizer(const cJSON *context, const char *path,
 void context_warn(const cJSON *context, const char *path, const struct context_outcome *outcome,
                   struct fleet_errors *warnings)
 {
-    enum context_mode mode = context_mode(context);
     int64_t replicas = outcome->world / (has_graph(context) ? context_unit(outcome->strategy) : 1);
 
     if (!divides_data(context) && !has_graph(context)) {
-        if (mode == CONTEXT_STAND_ALONE && fleet_json_at(context, needless[0].key))
+        if (fleet_json_at(context, needless[0].key))
             context_report(warnings, path, needless[0].key, "%s", needless[0].reason);
-        else if (mode != CONTEXT_STAND_ALONE)
-            context_report(warnings, path, "",
-                           "is checked; the built-in trainer does not run %s yet, and divides the "
-                           "batch as %s says",
-                           context_mode_text(mode), outcome->strategy_path);
         return;
     }
     if (!fleet_json_at(context, "gradients_mean") && replicas > 1)

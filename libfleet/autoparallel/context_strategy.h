@@ -7,7 +7,7 @@
  * spec.strategyOptions. The plan, the checks and the trainer then know one description of the job.
  *
  * In data_parallel, and in hybrid_parallel, because no built-in model has layerwise_parallel
- * parameters, and in semi_auto_parallel:
+ * parameters, in semi_auto_parallel and in auto_parallel:
  *
  *   gradients_mean            true: gradient_scale_configs.scale_strategy: avg. false, or left out:
  *                             sum, as MindSpore does
@@ -21,7 +21,7 @@
  *   force_fp32_communication  nothing: gradients travel as fp32, unless fp16_allreduce is on, which
  *                             contradicts it
  *
- * In semi_auto_parallel also:
+ * In semi_auto_parallel and auto_parallel also:
  *
  *   pipeline_stages           hybrid_configs.pp_degree, and pipeline: true above 1
  *   pipeline_config           pipeline_configs.schedule_mode: 1F1B for 1f1b, F-then-B for gpipe
@@ -32,10 +32,15 @@
  *   loss_repeated_mean        false: strategyOptions.repeatedLossAdds, with tensor parallelism
  *   gradient_fp32_sync        nothing, as force_fp32_communication
  *
- * stand_alone and auto_parallel change nothing. Specification: MindSpore r2.3,
- * mindspore/context.py.
+ * In auto_parallel also:
+ *
+ *   search_mode               hybrid_configs.mp_degree, as the search chooses (search/grid_search.h).
+ *                             sharding_propagation is refused: no operator has a given strategy
+ *
+ * stand_alone changes nothing. Specification: MindSpore r2.3, mindspore/context.py.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <cjson/cJSON.h>
@@ -43,11 +48,16 @@
 struct fleet_errors;
 struct strategy;
 struct strategy_options;
+struct training_config;
 
 /* The job around a context. */
 struct context_job {
     const char *strategy_path; /* "spec.strategy" or "spec.strategyText" */
     int64_t world;             /* ranks; 0: not known */
+    bool is_elastic;           /* their number may change */
+    /* As the model's searches need it: decoded and related. NULL: it has errors, and nothing is
+     * searched. */
+    const struct training_config *training;
 };
 
 /*

@@ -15,7 +15,8 @@
 #define DATA    "parallel_mode: data_parallel, "
 
 /* The digest of the weights after ten steps, with more of the optimizer and lines of the spec. */
-static void train_with(int workers, const char *optimizer, const char *lines, char sha256[65])
+static void train_in(int workers, int micro_batch, const char *optimizer, const char *lines,
+                     char sha256[65])
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     FLEET_AUTO_FREE char *path = fleet_file_join(folder, "job.yaml");
@@ -30,14 +31,19 @@ static void train_with(int workers, const char *optimizer, const char *lines, ch
         "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
         "    data: {tokenizer: synthetic-markov, symbols: 16}\n"
         "    optimizer: {name: adamw, learningRate: 1.0e-3%s%s}\n"
-        "    globalBatchSize: 8\n    microBatchSize: 1\n    steps: 10\n%s\n",
-        workers, *optimizer ? ", " : "", optimizer, lines);
+        "    globalBatchSize: 8\n    microBatchSize: %d\n    steps: 10\n%s\n",
+        workers, *optimizer ? ", " : "", optimizer, micro_batch, lines);
     write_file("job.yaml", text.text, text.length);
     job_run(arguments, LIMIT_S, NULL, NULL, &run);
     if (run.exit_code != 0 || run.problem[0])
         fail_msg("%s: exit %d, problem \"%s\": %s", lines, run.exit_code, run.problem, run.errors);
     memcpy(sha256, run.sha256, 65);
     job_run_release(&run);
+}
+
+static void train_with(int workers, const char *optimizer, const char *lines, char sha256[65])
+{
+    train_in(workers, 1, optimizer, lines, sha256);
 }
 
 static void train(int workers, const char *lines, char sha256[65])
@@ -137,6 +143,32 @@ static void test_auto_parallel__counts_a_repeated_loss(void **state)
     assert_string_equal(other, twice);
 }
 
+#define AUTO "  autoParallel: {parallel_mode: auto_parallel, gradients_mean: true, "
+
+/* What a search finds has the bits of the same grid written by hand. */
+static void test_auto_parallel__trains_what_a_search_finds(void **state)
+{
+    static const struct {
+        int workers, micro_batch;
+        const char *context, *by_hand;
+    } jobs[] = {
+        {4, 1, AUTO "search_mode: dynamic_programming}", ""},
+        {4, 4, AUTO "search_mode: dynamic_programming}",
+         "  strategy: {hybrid_configs: {mp_degree: 2}}"}, /* two micro-batches, so two replicas */
+        {4, 4, AUTO "}", "  strategy: {hybrid_configs: {mp_degree: 2}}"},
+        {4, 4, AUTO "pipeline_stages: 2}",
+         "  strategy: {pipeline: true, hybrid_configs: {mp_degree: 2, pp_degree: 2}}"},
+    };
+    char found[65], given[65];
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
+        train_in(jobs[i].workers, jobs[i].micro_batch, "", jobs[i].context, found);
+        train_in(jobs[i].workers, jobs[i].micro_batch, "", jobs[i].by_hand, given);
+        assert_string_equal(found, given);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +177,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_auto_parallel__divides_and_fuses_without_a_change,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__divides_a_graph_into_stages,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_auto_parallel__trains_what_a_search_finds,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__counts_a_repeated_loss, job_folder_make,
                                         job_folder_remove),

@@ -38,8 +38,8 @@ static const struct row {
     {"gradients_mean", "\"gradients_mean\":false", NULL}, /* its default; the jobs here have true */
     {"gradient_fp32_sync", "\"gradient_fp32_sync\":false", NULL},
     {"loss_repeated_mean", "\"loss_repeated_mean\":false", NULL},
-    {"search_mode", "\"search_mode\":\"dynamic_programming\"", NULL},
-    {"auto_parallel_search_mode", "\"auto_parallel_search_mode\":\"dynamic_programming\"", NULL},
+    {"search_mode", "\"search_mode\":\"sharding_propagation\"", NULL},
+    {"auto_parallel_search_mode", "\"auto_parallel_search_mode\":\"sharding_propagation\"", NULL},
     {"parameter_broadcast", "\"parameter_broadcast\":true", NULL},
     {"strategy_ckpt_load_file", "\"strategy_ckpt_load_file\":\"/nowhere/in\"", NULL},
     {"strategy_ckpt_save_file", "\"strategy_ckpt_save_file\":\"/nowhere/out\"", NULL},
@@ -246,33 +246,33 @@ static char effect_of(const char *mode, const struct row *row)
 static void expect(const char *key, const char *with, const char *beside, const char *effects)
 {
     struct row row = {key, with, beside};
-    char found[4] = {0};
+    char found[5] = {0};
 
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         found[i] = effect_of(modes[i + 2], &row);
     if (strcmp(found, effects) != 0)
         fail_msg("%s: %s, not %s", with, found, effects);
 }
 
-/* data_parallel, hybrid_parallel, semi_auto_parallel. */
+/* data_parallel, hybrid_parallel, semi_auto_parallel, auto_parallel. */
 static void test_context_keys__act_in_the_modes_of_the_table(void **state)
 {
     (void)state;
-    expect("gradients_mean", "\"gradients_mean\":false", NULL, "aaa");
-    expect("enable_parallel_optimizer", SWITCH, NULL, "ata");
-    expect("all_reduce_fusion_config", "\"all_reduce_fusion_config\":[1,3]", NULL, "aaa");
-    expect("comm_fusion", "\"comm_fusion\":{\"openstate\":false}", NULL, "aaa");
-    expect("pipeline_stages", STAGES, NULL, "tta");
+    expect("gradients_mean", "\"gradients_mean\":false", NULL, "aaaa");
+    expect("enable_parallel_optimizer", SWITCH, NULL, "ataa");
+    expect("all_reduce_fusion_config", "\"all_reduce_fusion_config\":[1,3]", NULL, "aaaa");
+    expect("comm_fusion", "\"comm_fusion\":{\"openstate\":false}", NULL, "aaaa");
+    expect("pipeline_stages", STAGES, NULL, "ttaa");
     expect("pipeline_config",
            "\"pipeline_config\":{\"pipeline_interleave\":true,\"pipeline_scheduler\":\"gpipe\"}",
-           STAGES, "tta");
+           STAGES, "ttaa");
     expect("parallel_optimizer_config", SHARD "{\"gradient_accumulation_shard\":true}", SWITCH,
-           "tta");
-    expect("parallel_optimizer_config", SHARD "{\"optimizer_level\":\"level3\"}", SWITCH, "tta");
-    expect("device_num", "\"device_num\":4", NULL, "rrr");
-    expect("global_rank", "\"global_rank\":2", NULL, "rrr");
-    expect("dataset_strategy", "\"dataset_strategy\":[[1,2],[1,2]]", NULL, "ttr");
-    expect("parameter_broadcast", "\"parameter_broadcast\":true", NULL, "ttt");
+           "ttaa");
+    expect("parallel_optimizer_config", SHARD "{\"optimizer_level\":\"level3\"}", SWITCH, "ttaa");
+    expect("device_num", "\"device_num\":4", NULL, "rrrr");
+    expect("global_rank", "\"global_rank\":2", NULL, "rrrr");
+    expect("dataset_strategy", "\"dataset_strategy\":[[1,2],[1,2]]", NULL, "ttrr");
+    expect("parameter_broadcast", "\"parameter_broadcast\":true", NULL, "tttt");
 }
 
 int main(void)

@@ -81,7 +81,7 @@ static void test_context_strategy__sets_what_a_key_means(void **state)
     static const struct row rows[] = {
         {"{}", "{}", 4, "{}"},
         {"{gradients_mean: true}", "{}", 4, "{}"}, /* stand_alone */
-        {"{parallel_mode: auto_parallel, gradients_mean: false}", "{}", 4, "{}"},
+        {"{parallel_mode: auto_parallel, gradients_mean: false}", "{}", 4, "{" SUM "}"},
         {"{" DATA "gradients_mean: true}", "{}", 4, "{" AVG "}"},
         {"{" DATA "gradients_mean: false}", "{}", 4, "{" SUM "}"},
         {"{" DATA "}", "{}", 4, "{" SUM "}"},
@@ -158,6 +158,11 @@ static void test_context_strategy__divides_a_graph(void **state)
          "\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":4}," AVG "} "
          "spec.autoParallel.pipeline_stages: asks for hybrid_configs.pp_degree: 2, but "
          "spec.strategy.hybrid_configs.pp_degree is 4; give one of the two"},
+        {"{parallel_mode: auto_parallel, gradients_mean: true, search_mode: sharding_propagation}",
+         "{}", 4,
+         "{" AVG "} spec.autoParallel.search_mode: sharding_propagation needs operators with "
+         "strategies of their own, which a FleetJob cannot have yet: recursive_programming and "
+         "dynamic_programming are allowed"},
         {"{" GRAPH "gradient_fp32_sync: true}", "{fp16_allreduce: true}", 4,
          "{\"fp16_allreduce\":true," AVG "} spec.autoParallel.gradient_fp32_sync: asks for "
          "fp16_allreduce: false, but spec.strategy.fp16_allreduce is true; give one of the two"},
@@ -272,7 +277,7 @@ static void test_context_strategy__names_the_key_that_set_a_setting(void **state
     expect_key("{" DATA "gradients_mean: true}", "fuse_grad_size_in_num", NULL);
     expect_key("{" GRAPH "pipeline_stages: 2}", "hybrid_configs.pp_degree", "pipeline_stages");
     expect_key("{" DATA "pipeline_stages: 2}", "hybrid_configs.pp_degree", NULL);
-    expect_key("{parallel_mode: auto_parallel, gradients_mean: true}",
+    expect_key("{parallel_mode: stand_alone, gradients_mean: true}",
                "gradient_scale_configs.scale_strategy", NULL);
     assert_null(context_key_of(NULL, "sharding"));
 }
@@ -287,8 +292,8 @@ static void test_context_strategy__says_what_is_not_expected(void **state)
                    "spec.autoParallel: gradients_mean is false where it is not given: the "
                    "gradients of 4 ranks are added, not averaged");
     expect_warning("{parallel_mode: auto_parallel}", 4,
-                   "spec.autoParallel: is checked; the built-in trainer does not run "
-                   "auto_parallel yet, and divides the batch as spec.strategy says");
+                   "spec.autoParallel: gradients_mean is false where it is not given: the "
+                   "gradients of 4 replicas are added, not averaged");
     expect_warning("{" DATA "gradients_mean: true, parameter_broadcast: true}", 4,
                    "spec.autoParallel.parameter_broadcast: has no effect: all workers begin with "
                    "the same values, from spec.training.seed");
