@@ -34,7 +34,7 @@
  *
  * In auto_parallel also:
  *
- *   search_mode               hybrid_configs.mp_degree, as the search chooses (search/grid_search.h).
+ *   search_mode               hybrid_configs.mp_degree, as search/grid_search.h chooses it;
  *                             sharding_propagation is refused: no operator has a given strategy
  *
  * stand_alone changes nothing. Specification: MindSpore r2.3, mindspore/context.py.
