@@ -10,6 +10,7 @@
 #include "distributed/ps/frame.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
+#include "libfleet/base/variable.h"
 
 #define HEAD_BYTES  48
 #define BLOCK_BYTES (1U << 16)
@@ -238,19 +239,34 @@ static int read_part(const char *path, struct ps_file *file, bool wants_workers,
                : 0;
 }
 
+/* N of a name "part-I-of-N"; 0: the name is another one. */
+static int parts_of(const char *name)
+{
+    int part, parts;
+    size_t digits;
+
+    if (strncmp(name, "part-", 5) != 0)
+        return 0;
+    digits = strspn(name + 5, "0123456789");
+    part = digits > 0 && digits < 5 ? (int)strtol(name + 5, NULL, 10) : -1;
+    if (part < 0 || strncmp(name + 5 + digits, "-of-", 4) != 0 ||
+        fleet_variable_parse("parts", name + 9 + digits, 1, FLEET_PS_SERVERS_MAX, &parts, NULL) < 0)
+        return 0;
+    return parts;
+}
+
 /* The number of parts: N of the files part-I-of-N. */
 static int count_parts(const char *folder, int *out, struct fleet_error *err)
 {
     DIR *list = opendir(folder);
     struct dirent *entry;
-    int part, parts, found = 0, rc = 0;
-    char end;
+    int found = 0, rc = 0;
 
     if (!list)
         return fleet_error(err, -errno, "open %s: %s", folder, strerror(errno));
     while (rc == 0 && (entry = readdir(list)) != NULL) {
-        if (sscanf(entry->d_name, "part-%d-of-%d%c", &part, &parts, &end) != 2 || parts < 1 ||
-            parts > FLEET_PS_SERVERS_MAX)
+        int parts = parts_of(entry->d_name);
+        if (parts == 0)
             continue;
         if (found != 0 && found != parts)
             rc = fleet_error(err, -EBADMSG, "%s has parts of %d and of %d servers", folder, found,
