@@ -390,6 +390,12 @@ static void test_ps__a_server_without_workers_ends(void **state)
     end_well(start_worker(0, without_workers));
 }
 
+static void test_ps__names_of_paddle_in_python(void **state)
+{
+    (void)state;
+    assert_int_equal(system("bash tests/python/run.sh ps"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_ps__a_dead_server_is_one_error),
         cmocka_unit_test(test_ps__a_missing_worker_is_named),
         cmocka_unit_test(test_ps__a_server_without_workers_ends),
+        cmocka_unit_test(test_ps__names_of_paddle_in_python),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,9 +13,11 @@ print(*[one.getsockname()[1] for one in s])')
 export PADDLE_TRAINERS_NUM=2 PADDLE_TRAINER_ENDPOINTS=127.0.0.1:$a,127.0.0.1:$b
 export PADDLE_MASTER_ENDPOINT=127.0.0.1:$a PADDLE_PG_TIMEOUT=60000
 for group in "$@"; do
-    PADDLE_TRAINER_ID=1 python3 tests/python/examples.py "$group" &
+    script=(tests/python/examples.py "$group")
+    [ ! -e "tests/python/$group.py" ] || script=("tests/python/$group.py")
+    PADDLE_TRAINER_ID=1 python3 "${script[@]}" &
     other=$!
-    PADDLE_TRAINER_ID=0 python3 tests/python/examples.py "$group" && rc=0 || rc=$?
+    PADDLE_TRAINER_ID=0 python3 "${script[@]}" && rc=0 || rc=$?
     wait "$other" || rc=$?
     [ "$rc" = 0 ] || { echo "tests/python: $group failed"; exit 1; }
 done
