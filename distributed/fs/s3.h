@@ -4,8 +4,8 @@
 
 /*
  * S3: objects in one bucket, by the REST API of 2006-03-01. s3.c has the operations on names,
- * s3_transfer.c the copies of files. A folder is a prefix that ends in "/"; make_folder() writes an
- * empty object of that name.
+ * s3_transfer.c the copies of files, s3_open.c the settings. A folder is a prefix that ends in "/";
+ * make_folder() writes an empty object of that name.
  *
  * Writing is by whole objects: PUT, or a multipart upload that is completed at its end. So an
  * object has its old content, its new content, or is not there. Each request has the signed digest
