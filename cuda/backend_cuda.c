@@ -79,6 +79,20 @@ static int cuda_event_wait(struct backend *backend, struct backend_event *event,
                : device_fail(handle_of(backend)->device, status, "wait for a copy", err);
 }
 
+/* A capture of the first queue goes on without us (device.h, first_use). */
+static int cuda_wait(struct backend *backend, struct fleet_error *err)
+{
+    struct handle *h = handle_of(backend);
+    cudaError_t status;
+
+    if (h->second)
+        pthread_mutex_lock(&h->device->first_use);
+    status = cudaStreamSynchronize(h->stream);
+    if (h->second)
+        pthread_mutex_unlock(&h->device->first_use);
+    return status == cudaSuccess ? 0 : device_fail(h->device, status, "wait for the kernels", err);
+}
+
 static bool cuda_captures(struct backend *backend)
 {
     (void)backend;
@@ -196,6 +210,7 @@ static const struct backend_vtable cuda_vtable = {
     .record = cuda_record,
     .await = cuda_await,
     .finish = cuda_finish,
+    .wait = cuda_wait,
     .aside = cuda_aside,
     .copy_aside = cuda_copy_aside,
     .event_wait = cuda_event_wait,

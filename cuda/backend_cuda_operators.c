@@ -12,6 +12,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/gpu_scratch.h"
+#include "libfleet/program/dgc.h"
 #include "libfleet/program/ops/operand.h"
 
 static bool is_copy(enum op_kind kind)
@@ -133,15 +134,15 @@ static cudaError_t run(struct handle *h, const struct kernel_call *call)
     struct fleet_cuda_parameter row;
     cudaError_t status = cuda_bring_scalars(h, call->scalars);
 
+    with_scratch.scratch = device->scratch;
     if (status == cudaSuccess && call->op->kind == OP_GRAD_NORM)
         status = bring_gradients(h, call);
-    if (status == cudaSuccess && cuda_operator_is_optimizer(call->op->kind)) {
-        row = cuda_operator_parameter(call);
+    if (status == cudaSuccess && cuda_operator_reads_parameter(call->op->kind)) {
+        row = cuda_operator_parameter(&with_scratch);
         status = fleet_cuda_store(h->stream, device->parameter, &row, sizeof(row));
     }
     if (fault_kind(call->op->kind) != DEVICE_FAULT_NONE)
         context.fault = device->faults + fault_kind(call->op->kind);
-    with_scratch.scratch = device->scratch;
     return status == cudaSuccess ? cuda_operator_launch(h->stream, &with_scratch, &context)
                                  : status;
 }
@@ -156,6 +157,16 @@ static cudaError_t copy(struct handle *h, const struct kernel_call *call)
     return cudaMemcpyAsync(call->out[0], from, bytes, cudaMemcpyDefault, h->stream);
 }
 
+/* Messages of dgc lie in the host's memory, and all have arrived. */
+static int check_messages(const struct kernel_call *call, struct fleet_error *err)
+{
+    const struct run_messages *m = &call->scalars->messages;
+
+    if (call->op->kind != OP_DGC || !m->all)
+        return 0;
+    return dgc_check_messages(call->program, call->op, m->ratio, m->ranks, m->words, m->all, err);
+}
+
 static int cuda_run(struct backend *backend, const struct kernel_call *call,
                     struct fleet_error *err)
 {
@@ -163,6 +174,8 @@ static int cuda_run(struct backend *backend, const struct kernel_call *call,
     int rc = device_check(h->device, err);
     cudaError_t status;
 
+    if (rc == 0)
+        rc = check_messages(call, err);
     if (rc < 0)
         return rc;
     status = is_copy(call->op->kind) ? copy(h, call) : run(h, call);

@@ -32,7 +32,8 @@ build/cuda/%.o: %.c
 # Symbols of cuda/exports.map go out; those of libfleet and the runtime are the program's own copy.
 CUDA_OBJECTS := $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
     $(patsubst %.c,build/cuda/%.o,$(wildcard cuda/*.c) libfleet/base/random.c \
-        libfleet/plan/gpu_scratch.c libfleet/program/ops/operand.c)
+        libfleet/plan/gpu_scratch.c libfleet/program/dgc.c \
+        libfleet/program/ops/operand.c)
 build/bin/libfleet_cuda.so: $(CUDA_OBJECTS) cuda/exports.map
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CXX) -shared -o $@ $(CUDA_OBJECTS) -Wl,--version-script=cuda/exports.map \
@@ -65,7 +66,8 @@ cuda-sass: cuda ## registers, spills and widths of the kernels, into docs/cuda-s
 EMULATOR          := $(addprefix tests/cuda_emulator/,emulator.c meet.c memory.c tensor.c)
 CUDA_FAKE_OUT     := build/cuda_fake/$(VARIANT)
 CUDA_FAKE_SOURCES := $(wildcard cuda/*.c tests/cuda_fake/*.c) libfleet/base/random.c \
-    libfleet/plan/gpu_scratch.c libfleet/program/ops/operand.c $(EMULATOR)
+    libfleet/plan/gpu_scratch.c libfleet/program/dgc.c \
+    libfleet/program/ops/operand.c $(EMULATOR)
 CUDA_FAKE_OBJECTS := $(CUDA_KERNELS:%.cu=$(CUDA_FAKE_OUT)/%.cu.o) \
     $(CUDA_FAKE_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o)
 CUDA_FAKE_FLAGS   := -O2 -g -fPIC -DEMULATOR_FAKE -DFLEET_VERSION='"$(VERSION)"' \
@@ -117,7 +119,8 @@ EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
     $(wildcard cuda/operators*.c cuda/products*.c)
 EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts \
-    test_shared_statistics
+    test_shared_statistics test_dgc test_dgc_update \
+    test_trust_squares
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 
 # emulator_rules VARIANT

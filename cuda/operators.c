@@ -58,6 +58,7 @@ static cudaError_t (*const launches[OP_KIND_COUNT])(const struct launch *l) = {
     [OP_JOIN_NORMS] = cuda_launch_join_norms,
     [OP_SPREAD_NORMS] = cuda_launch_spread_norms,
     [OP_TOTAL_NORM] = cuda_launch_total_norm,
+    [OP_TRUST_SQUARES] = cuda_launch_trust_squares,
     [OP_CHECK_FINITE] = cuda_launch_check_finite,
     [OP_SGD] = cuda_launch_optimizer,
     [OP_MOMENTUM] = cuda_launch_optimizer,
@@ -65,6 +66,8 @@ static cudaError_t (*const launches[OP_KIND_COUNT])(const struct launch *l) = {
     [OP_ADAMW] = cuda_launch_optimizer,
     [OP_LAMB] = cuda_launch_optimizer,
     [OP_LARS] = cuda_launch_optimizer,
+    [OP_DGC_SELECT] = cuda_launch_dgc_select,
+    [OP_DGC] = cuda_launch_dgc,
 };
 
 bool cuda_operator_exists(enum op_kind kind)

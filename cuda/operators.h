@@ -24,14 +24,16 @@ struct cuda_operator_context {
     const struct fleet_cuda_scalars *scalars;
     uint64_t *fault;                              /* kernels.h; NULL: nobody wants to know */
     const struct fleet_cuda_gradient *gradients;  /* GRAD_NORM: cuda_operator_gradients() */
-    const struct fleet_cuda_parameter *parameter; /* optimizers: cuda_operator_parameter() */
+    const struct fleet_cuda_parameter *parameter; /* of an update: cuda_operator_parameter() */
     struct products *products;                    /* NULL: our own kernel multiplies */
 };
 
 /* Is there a kernel for a kind at all? RESHAPE, MEMCPY and OWN_ROWS have none: they are
  * copies. */
 bool cuda_operator_exists(enum op_kind kind);
-bool cuda_operator_is_optimizer(enum op_kind kind);
+
+/* Does it read a row of cuda_operator_parameter()? */
+bool cuda_operator_reads_parameter(enum op_kind kind);
 
 /* Why our kernels cannot run `op`, or NULL if they can: its kind, a type, a size. */
 const char *cuda_operator_refusal(const struct program *program, const struct program_op *op);
@@ -43,7 +45,8 @@ int cuda_operator_plan(struct products *products, const struct program *program,
 
 /* Launch it. cudaErrorInvalidValue: a kind, type or size that our kernels do not have (heads of
  * more than 128 columns; RESHAPE, MEMCPY and OWN_ROWS, which are copies; ALL_REDUCE). Of
- * call->scalars only seed and evaluation are read. */
+ * call->scalars only seed, evaluation and messages are read; dgc_check_messages() has accepted the
+ * messages of DGC. */
 cudaError_t cuda_operator_launch(cudaStream_t stream, const struct kernel_call *call,
                                  const struct cuda_operator_context *context);
 
@@ -58,7 +61,8 @@ int cuda_operator_gradients(const struct program *program, const struct kernel_h
                             const float *gradients, struct fleet_cuda_gradient *table, int room,
                             int64_t *out_blocks);
 
-/* The row of an optimizer's operator; first_block is 0, narrow is absent. */
+/* The row of an operator that updates a parameter, or looks ahead at an update; first_block is 0,
+ * narrow is absent. call->scratch is the kernel's. */
 struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *call);
 
 #endif

@@ -112,5 +112,11 @@ cudaError_t cuda_launch_spread_norms(const struct launch *l);
 cudaError_t cuda_launch_total_norm(const struct launch *l);
 cudaError_t cuda_launch_check_finite(const struct launch *l);
 cudaError_t cuda_launch_optimizer(const struct launch *l);
+cudaError_t cuda_launch_trust_squares(const struct launch *l);
+
+/* ---- operators_dgc.c ------------------------------------------------------------------------- */
+
+cudaError_t cuda_launch_dgc_select(const struct launch *l);
+cudaError_t cuda_launch_dgc(const struct launch *l);
 
 #endif

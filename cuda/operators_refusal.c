@@ -9,10 +9,9 @@
 
 #define HEAD_DIM_MAX 128
 
-bool cuda_operator_is_optimizer(enum op_kind kind)
+bool cuda_operator_reads_parameter(enum op_kind kind)
 {
-    return kind == OP_SGD || kind == OP_MOMENTUM || kind == OP_ADAM || kind == OP_ADAMW ||
-           kind == OP_LAMB || kind == OP_LARS;
+    return op_definition(kind)->is_optimizer || kind == OP_TRUST_SQUARES;
 }
 
 static const char *refuse_attention(const struct program *program, const struct program_op *op)

@@ -154,13 +154,24 @@ cudaError_t cuda_launch_check_finite(const struct launch *l)
     return fleet_cuda_check_finite(l->stream, &c);
 }
 
+/* The operands: param grad state… in both kinds, and only an update writes them. */
+static void set_operands(const struct kernel_call *call, struct fleet_cuda_parameter *p)
+{
+    int states = call->op->kind == OP_TRUST_SQUARES ? 2
+                 : call->op->kind == OP_DGC         ? 1 /* the velocity of the dense phase */
+                                                    : op_definition(call->op->kind)->states;
+
+    p->param = (float *)(uintptr_t)call->in[0];
+    p->gradient = call->in[1];
+    for (int i = 0; i < states; i++)
+        p->state[i] = (float *)(uintptr_t)call->in[2 + i];
+}
+
 struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *call)
 {
     const struct op_attributes *a = &call->op->attributes;
     struct fleet_cuda_parameter p = {
-        .param = call->out[0],
-        .gradient = call->in[1],
-        .count = program_var_elements(operand_out(call->program, call->op, 0)),
+        .count = program_var_elements(operand_in(call->program, call->op, 0)),
         .beta1 = a->optimizer.beta1,
         .beta2 = a->optimizer.beta2,
         .epsilon = a->optimizer.epsilon,
@@ -176,24 +187,52 @@ struct fleet_cuda_parameter cuda_operator_parameter(const struct kernel_call *ca
         .nesterov = a->optimizer.nesterov,
         .always_adapt = a->optimizer.always_adapt};
 
-    for (int i = 0; i < op_definition(call->op->kind)->states; i++)
-        p.state[i] = call->out[1 + i];
+    set_operands(call, &p);
+    if (operand_in(call->program, call->op, 0)->slice.parts > 0)
+        p.squares_ranks = (int)a->ranks;
+    else
+        p.squares_ranks = a->ranks > 0; /* all ranks have all of it: the first one's */
+    if (call->op->kind == OP_DGC) {
+        p.clip = OP_CLIP_NONE;
+        p.clip_factor = call->scratch; /* fleet_cuda_dgc_numbers() */
+    }
     return p;
+}
+
+/* The norms to clip by are input `at`, if they are there. */
+static struct fleet_cuda_optimizer optimizer_of(const struct launch *l, enum op_kind kind, int at)
+{
+    struct fleet_cuda_optimizer o = {.kind = kind,
+                                     .parameters = l->context->parameter,
+                                     .parameter_count = 1,
+                                     .block_count = cuda_blocks_of(program_var_elements(in(l, 0))),
+                                     .scalars = l->context->scalars,
+                                     .scratch = l->call->scratch};
+
+    if (at < l->call->op->input_count && in(l, at)) {
+        o.norms = l->call->in[at];
+        o.norm_count = (int)program_var_elements(in(l, at));
+    }
+    return o;
 }
 
 cudaError_t cuda_launch_optimizer(const struct launch *l)
 {
-    int norms = 2 + op_definition(l->call->op->kind)->states;
-    struct fleet_cuda_optimizer o = {.kind = l->call->op->kind,
-                                     .parameters = l->context->parameter,
-                                     .parameter_count = 1,
-                                     .block_count = cuda_blocks_of(program_var_elements(out(l, 0))),
-                                     .scalars = l->context->scalars,
-                                     .scratch = l->call->scratch};
+    int at = 2 + op_definition(l->call->op->kind)->states;
+    struct fleet_cuda_optimizer o = optimizer_of(l, l->call->op->kind, at);
 
-    if (norms < l->call->op->input_count && in(l, norms)) {
-        o.norms = l->call->in[norms];
-        o.norm_count = (int)program_var_elements(in(l, norms));
+    if (at + 1 < l->call->op->input_count) {
+        o.squares = l->call->in[at + 1];
+        o.squares_stride = program_var_elements(in(l, at + 1)) / l->attributes->ranks;
     }
     return fleet_cuda_optimizer(l->stream, &o);
+}
+
+/* Two states are LAMB's, one is LARS'. */
+cudaError_t cuda_launch_trust_squares(const struct launch *l)
+{
+    struct fleet_cuda_optimizer o = optimizer_of(l, in(l, 3) ? OP_LAMB : OP_LARS, 4);
+
+    o.own_squares = l->call->out[0];
+    return fleet_cuda_trust_squares(l->stream, &o);
 }

@@ -84,10 +84,12 @@ struct fleet_cuda_parameter {
     const float *gradient;
     void *narrow; /* the parameter again in narrow_type, written in the same pass; NULL: none */
     int64_t count, first_block;
+    const float *clip_factor; /* device, instead of `clip`; NULL: as `clip` says */
     double beta1, beta2, epsilon, momentum, coefficient, decay, lambda, rescale, clip_limit;
     enum op_decay decay_kind;
     enum op_clip clip;
-    int norm_index; /* in `norms` */
+    int norm_index;    /* in `norms`, and of the pair in `squares` */
+    int squares_ranks; /* LAMB, LARS: the ranks whose `squares` are added; 0: its own are enough */
     bool nesterov, always_adapt;
     enum program_type narrow_type;
 };
@@ -97,14 +99,50 @@ struct fleet_cuda_optimizer {
     const struct fleet_cuda_parameter *parameters; /* device */
     int parameter_count;
     int64_t block_count;
-    const float *norms; /* GRAD_NORM's; NULL: nothing clips by a norm */
-    int norm_count;     /* its elements: the last is the global norm */
+    const float *norms;     /* GRAD_NORM's; NULL: nothing clips by a norm */
+    int norm_count;         /* its elements: the last is the global norm */
+    const float *squares;   /* of all ranks, of TRUST_SQUARES; NULL: no tensor is divided */
+    int64_t squares_stride; /* numbers from a rank's to the next rank's */
+    float *own_squares;     /* fleet_cuda_trust_squares() alone */
     const struct fleet_cuda_scalars *scalars;
     double *scratch; /* gpu_scratch_optimizer() */
 };
 
 /* Writes nothing unless scalars->votes == scalars->world. */
 cudaError_t fleet_cuda_optimizer(cudaStream_t stream, const struct fleet_cuda_optimizer *o);
+
+/* own_squares[2·norm_index] and the one behind it = Σ of squares of the parameter, and of its step
+ * (LAMB) or its gradient (LARS). Reads no vote, and changes neither parameter nor states. */
+cudaError_t fleet_cuda_trust_squares(cudaStream_t stream, const struct fleet_cuda_optimizer *o);
+
+/* ---- dgc.cu: deep gradient compression of one tensor (libfleet/program/dgc.h) ---------------- */
+
+struct fleet_cuda_dgc {
+    float *param, *gradient, *u, *v; /* [count] */
+    int64_t count;                   /* 1 to INT32_MAX */
+    float l1, l2, momentum;          /* l1·sign(param) and l2·param are added to the gradient */
+    bool nesterov, clips;
+    double clip_limit, rescale; /* clips: of the norm of the gradient, over √ranks */
+    int ranks, rank;            /* that exchange, at least 1; our own place */
+    int64_t kept;               /* elements that a rank sends */
+    int64_t sampled; /* elements that give the threshold; 0: all, and the message is exact */
+    int64_t wanted;  /* the threshold is this one of the largest among them, from 1 */
+    uint32_t *part;  /* the tensor's part of rank 0's message, of the device or pinned */
+    int64_t stride;  /* words from a rank's part to the next rank's */
+    const struct fleet_cuda_scalars *scalars;
+    void *scratch; /* gpu_scratch_dgc() */
+};
+
+/* Write our own part of the messages. u and v stay as they are. */
+cudaError_t fleet_cuda_dgc_select(cudaStream_t stream, const struct fleet_cuda_dgc *d);
+
+/* Add all parts in the order of the ranks and apply the sum; `gradient` gets it, divided by
+ * gradient_scale. Indices are in range and ascending: the host has checked them
+ * (dgc_check_messages()). Writes nothing unless votes == world. */
+cudaError_t fleet_cuda_dgc(cudaStream_t stream, const struct fleet_cuda_dgc *d);
+
+/* The factor that clips the own gradient, to the first float of the scratch. Reads no message. */
+cudaError_t fleet_cuda_dgc_numbers(cudaStream_t stream, const struct fleet_cuda_dgc *d);
 
 /* ---- tree_sum.cu ----------------------------------------------------------------------------- */
 

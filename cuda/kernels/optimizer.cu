@@ -12,7 +12,9 @@
  * each block of 4096 elements, four elements a thread at a time.
  * Determinism: the norms are sums of fixed blocks (squares.cuh); nothing else is summed.
  *
- * Every launch looks at the vote first: without it nothing is written, also no moments.
+ * Every launch looks at the vote first: without it nothing is written, also no moments. What ranks
+ * have to know of a divided tensor before they vote, TRUST_SQUARES computes by the same kernels: it
+ * reads the tensors once and writes two numbers each.
  */
 #include "cuda/kernels/squares.cuh"
 
@@ -47,7 +49,7 @@ numbers_of(const struct fleet_cuda_optimizer &o)
 
 __device__ static __forceinline__ bool is_voted(const struct fleet_cuda_optimizer &o)
 {
-    return o.scalars->votes == o.scalars->world;
+    return o.own_squares || o.scalars->votes == o.scalars->world;
 }
 
 /* ---- what is the same for all elements ------------------------------------------------------- */
@@ -77,7 +79,7 @@ __device__ static void set_clip(const struct fleet_cuda_optimizer &o,
         norm = (double)o.norms[o.norm_count - 1];
     if (p.clip == OP_CLIP_NORM || p.clip == OP_CLIP_GLOBAL_NORM)
         factor = norm > p.clip_limit ? p.clip_limit / norm : 1;
-    n->clip_factor = (float)factor;
+    n->clip_factor = p.clip_factor ? *p.clip_factor : (float)factor;
 }
 
 __device__ static void set_decay(const struct fleet_cuda_optimizer &o,
@@ -239,7 +241,7 @@ __global__ void __launch_bounds__(THREADS) step_kernel(const struct fleet_cuda_o
 
 /* ---- norms for LAMB and LARS ------------------------------------------------------------------ */
 
-/* LAMB's moments are updated here; step_kernel then only reads them. */
+/* LAMB's moments are updated here; step_kernel then only reads them. For TRUST_SQUARES they stay. */
 template <int KIND>
 __global__ void __launch_bounds__(SQUARES_THREADS) norms_kernel(const struct fleet_cuda_optimizer o)
 {
@@ -260,8 +262,10 @@ __global__ void __launch_bounds__(SQUARES_THREADS) norms_kernel(const struct fle
             if (KIND == OP_LAMB) {
                 float m = t.state[0][i], v = t.state[1][i];
                 moments(n, g, &m, &v);
-                t.state[0][i] = m;
-                t.state[1][i] = v;
+                if (!o.own_squares) {
+                    t.state[0][i] = m;
+                    t.state[1][i] = v;
+                }
                 g = lamb_step(n, m, v, p);
             }
             param += (double)p * (double)p;
@@ -273,6 +277,22 @@ __global__ void __launch_bounds__(SQUARES_THREADS) norms_kernel(const struct fle
     if (is_block && threadIdx.x % SQUARES_LANES == 0) {
         o.scratch[block] = param;
         step_squares(o)[block] = moved;
+    }
+}
+
+/* The sums of a divided tensor: those of all ranks. */
+__device__ static void join_squares(const struct fleet_cuda_optimizer &o,
+                                    const struct fleet_cuda_parameter &t, double *param,
+                                    double *moved)
+{
+    const float *squares = o.squares + 2 * (int64_t)t.norm_index;
+
+    if (t.squares_ranks == 0)
+        return;
+    *param = *moved = 0;
+    for (int r = 0; r < t.squares_ranks; r++) {
+        *param += (double)squares[r * o.squares_stride];
+        *moved += (double)squares[r * o.squares_stride + 1];
     }
 }
 
@@ -288,8 +308,16 @@ __global__ void __launch_bounds__(SQUARES_THREADS) ratio_kernel(const struct fle
     squares_tree(step_squares(o) + t.first_block, count);
     if (threadIdx.x != 0)
         return;
-    param = sqrt(o.scratch[t.first_block]);
-    moved = sqrt(step_squares(o)[t.first_block]);
+    param = o.scratch[t.first_block];
+    moved = step_squares(o)[t.first_block];
+    if (o.own_squares) {
+        o.own_squares[2 * (int64_t)t.norm_index] = (float)param;
+        o.own_squares[2 * (int64_t)t.norm_index + 1] = (float)moved;
+        return;
+    }
+    join_squares(o, t, &param, &moved);
+    param = sqrt(param);
+    moved = sqrt(moved);
     if (o.kind == OP_LAMB) {
         if (param > 0 && moved > 0 && (t.lambda != 0 || t.always_adapt))
             ratio = param / moved;
@@ -301,17 +329,34 @@ __global__ void __launch_bounds__(SQUARES_THREADS) ratio_kernel(const struct fle
     numbers_of(o)[blockIdx.x].ratio = (float)(o.scalars->learning_rate * ratio);
 }
 
-static cudaError_t ratios(cudaStream_t stream, const struct fleet_cuda_optimizer *o)
+/* Also the numbers that all elements share. */
+static cudaError_t begin(cudaStream_t stream, const struct fleet_cuda_optimizer *o)
 {
     auto *kernel = o->kind == OP_LAMB ? norms_kernel<OP_LAMB> : norms_kernel<OP_LARS>;
     cudaError_t status;
 
+    status = CUDA_LAUNCH(numbers_kernel, dim3(blocks_for(o->parameter_count, THREADS)),
+                         dim3(THREADS), 0, stream, *o);
+    if (status != cudaSuccess || (o->kind != OP_LAMB && o->kind != OP_LARS))
+        return status;
     status = CUDA_LAUNCH(kernel, dim3(blocks_for(o->block_count, SQUARES_OF_BLOCK)),
                          dim3(SQUARES_THREADS), 0, stream, *o);
     if (status != cudaSuccess)
         return status;
     return CUDA_LAUNCH(ratio_kernel, dim3((unsigned)o->parameter_count), dim3(SQUARES_THREADS), 0,
                        stream, *o);
+}
+
+static bool is_possible(const struct fleet_cuda_optimizer *o)
+{
+    return o->parameter_count >= 0 && o->block_count >= 0 && o->block_count <= INT32_MAX;
+}
+
+cudaError_t fleet_cuda_trust_squares(cudaStream_t stream, const struct fleet_cuda_optimizer *o)
+{
+    if (!is_possible(o) || !o->own_squares || (o->kind != OP_LAMB && o->kind != OP_LARS))
+        return cudaErrorInvalidValue;
+    return o->parameter_count == 0 || o->block_count == 0 ? cudaSuccess : begin(stream, o);
 }
 
 cudaError_t fleet_cuda_optimizer(cudaStream_t stream, const struct fleet_cuda_optimizer *o)
@@ -339,14 +384,11 @@ cudaError_t fleet_cuda_optimizer(cudaStream_t stream, const struct fleet_cuda_op
     default:
         return cudaErrorInvalidValue;
     }
-    if (o->parameter_count < 0 || o->block_count < 0 || o->block_count > INT32_MAX)
+    if (!is_possible(o) || o->own_squares)
         return cudaErrorInvalidValue;
     if (o->parameter_count == 0 || o->block_count == 0)
         return cudaSuccess;
-    status = CUDA_LAUNCH(numbers_kernel, dim3(blocks_for(o->parameter_count, THREADS)),
-                         dim3(THREADS), 0, stream, *o);
-    if (status == cudaSuccess && (o->kind == OP_LAMB || o->kind == OP_LARS))
-        status = ratios(stream, o);
+    status = begin(stream, o);
     if (status != cudaSuccess)
         return status;
     return CUDA_LAUNCH(kernel, dim3((unsigned)o->block_count), dim3(THREADS), 0, stream, *o);

@@ -16,6 +16,12 @@
 #define SQUARES_THREADS  128
 #define SQUARES_OF_BLOCK (SQUARES_THREADS / SQUARES_LANES)
 
+/* Blocks of a tensor. */
+__host__ __device__ static __forceinline__ int64_t blocks_of(int64_t count)
+{
+    return (count + FLEET_CUDA_BLOCK - 1) / FLEET_CUDA_BLOCK;
+}
+
 /* Of this half warp, in its lane 0. All lanes of the warp call it. */
 __device__ static __forceinline__ double squares_sum(double x)
 {

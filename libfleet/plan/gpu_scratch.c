@@ -53,6 +53,18 @@ static size_t grad_norm_bytes(const struct program *program)
     return (size_t)(blocks + count) * sizeof(double);
 }
 
+/* The first two inputs are a parameter and its gradient. */
+static size_t update_bytes(const struct program *program, const struct program_op *op)
+{
+    int64_t count = program_var_elements(operand_in(program, op, 0));
+    size_t dgc = gpu_scratch_dgc(count);
+    size_t optimizer = gpu_scratch_optimizer(1, gpu_scratch_parts(count, GPU_SCRATCH_BLOCK));
+
+    if (op->kind == OP_DGC_SELECT)
+        return dgc;
+    return op->kind == OP_DGC ? dgc + optimizer : optimizer;
+}
+
 size_t gpu_scratch_bytes(const struct program *program, const struct program_op *op)
 {
     const struct program_var *x = operand_in(program, op, 0), *y = operand_out(program, op, 0);
@@ -84,8 +96,10 @@ size_t gpu_scratch_bytes(const struct program *program, const struct program_op 
     case OP_ADAMW:
     case OP_LAMB:
     case OP_LARS:
-        return gpu_scratch_optimizer(1,
-                                     gpu_scratch_parts(program_var_elements(y), GPU_SCRATCH_BLOCK));
+    case OP_TRUST_SQUARES:
+    case OP_DGC_SELECT:
+    case OP_DGC:
+        return update_bytes(program, op);
     default:
         return 0;
     }

@@ -19,6 +19,8 @@ struct program_op;
 #define GPU_SCRATCH_BLOCK       4096 /* elements of a block of an update, or of a norm */
 #define GPU_SCRATCH_NUMBERS     80   /* bytes that an update computes once for a parameter */
 #define GPU_SCRATCH_LOSS_FRONT  16   /* floats in front of the losses of rows */
+#define GPU_SCRATCH_DGC_NUMBERS 64   /* bytes that dgc computes once for a tensor */
+#define GPU_SCRATCH_DGC_BINS    2048 /* of its histogram of magnitudes */
 
 /* Besides: what kernels read beside their operands, at most; a row of it for each tensor of the
  * gradient, if norms are computed; and the workspace of cuBLASLt. */
@@ -62,6 +64,14 @@ static inline size_t gpu_scratch_attention_grad(int64_t batch, int64_t heads, in
 static inline size_t gpu_scratch_optimizer(int parameter_count, int64_t block_count)
 {
     return (size_t)block_count * 2 * sizeof(double) + (size_t)parameter_count * GPU_SCRATCH_NUMBERS;
+}
+
+/* Squares and two counts for each block of elements. */
+static inline size_t gpu_scratch_dgc(int64_t count)
+{
+    return GPU_SCRATCH_DGC_NUMBERS + GPU_SCRATCH_DGC_BINS * sizeof(uint32_t) +
+           (size_t)gpu_scratch_parts(count, GPU_SCRATCH_BLOCK) *
+               (sizeof(double) + 2 * sizeof(uint32_t));
 }
 
 /* What the launches of an operator of a laid out program need. 0 for one that runs elsewhere. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/program/dgc.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "libfleet/base/error.h"
 #include "libfleet/program/program.h"
 #include "libfleet/strategy/strategy.h"
 
@@ -93,4 +95,36 @@ int64_t dgc_words(const struct program *program, double ratio, int parameter)
             words += dgc_part_words(program_var_elements(var), ratio, op->attributes.sampled);
     }
     return words;
+}
+
+static int check_part(const struct program_var *var, bool is_sampled, int64_t kept, int rank,
+                      const uint32_t *part, struct fleet_error *err)
+{
+    int64_t count = is_sampled ? *part++ : kept, elements = program_var_elements(var);
+
+    if (count > kept)
+        return fleet_error(err, -EPROTO, "rank %d says that it sends %lld elements of at most %lld",
+                           rank, (long long)count, (long long)kept);
+    for (int64_t j = 0; j < count; j++) {
+        if (part[j] >= elements)
+            return fleet_error(err, -EPROTO, "rank %d sends element %u of %lld", rank,
+                               (unsigned int)part[j], (long long)elements);
+        if (j > 0 && part[j] <= part[j - 1])
+            return fleet_error(err, -EPROTO, "rank %d sends element %u behind element %u", rank,
+                               (unsigned int)part[j], (unsigned int)part[j - 1]);
+    }
+    return 0;
+}
+
+int dgc_check_messages(const struct program *program, const struct program_op *op, double ratio,
+                       int ranks, int64_t words, const uint32_t *all, struct fleet_error *err)
+{
+    const struct program_var *var = &program->vars[op->inputs[0]];
+    int64_t kept = dgc_kept(program_var_elements(var), ratio);
+    const uint32_t *part = all + dgc_words(program, ratio, op->inputs[0]);
+    int rc = 0;
+
+    for (int rank = 0; rank < ranks && rc == 0; rank++)
+        rc = check_part(var, op->attributes.sampled, kept, rank, part + rank * words, err);
+    return rc;
 }

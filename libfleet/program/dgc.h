@@ -17,7 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct fleet_error;
 struct program;
+struct program_op;
 struct strategy_dgc_config;
 
 #define DGC_ELEMENTS_MIN 16384 /* of a tensor that takes part */
@@ -40,6 +42,14 @@ bool dgc_takes_part(const struct program *program, int parameter);
 /* The number of words in a rank's message before the part of `parameter`; with PROGRAM_NONE, of the
  * whole message. */
 int64_t dgc_words(const struct program *program, double ratio, int parameter);
+
+/*
+ * Check the parts of operator `op` (DGC) in the messages of all ranks before they are used: a
+ * sampled part has at most k elements, indices lie within the tensor and are ascending. The message
+ * of rank r begins at all + r · words. -EPROTO names the rank.
+ */
+int dgc_check_messages(const struct program *program, const struct program_op *op, double ratio,
+                       int ranks, int64_t words, const uint32_t *all, struct fleet_error *err);
 
 /* The number of sampled elements from which the threshold of a tensor is computed. */
 int64_t dgc_sample(int64_t elements);

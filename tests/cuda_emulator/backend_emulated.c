@@ -9,6 +9,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/gpu_scratch.h"
+#include "libfleet/program/dgc.h"
 #include "libfleet/program/ops/operand.h"
 #include "tests/cuda_emulator/emulator.h"
 #include "tests/numerics/kernel_bytes.h"
@@ -48,19 +49,48 @@ static void upload(const struct kernel_call *call, struct kernel_call *device)
     device->scratch = emulator_allocate(gpu_scratch_bytes(call->program, call->op));
 }
 
+/* Messages of dgc are device memory, too; `scalars` are those of the device's call. */
+static void upload_messages(const struct kernel_call *call, struct run_scalars *scalars,
+                            struct kernel_call *device)
+{
+    struct run_messages *m = &scalars->messages;
+
+    *scalars = *call->scalars;
+    if (m->all)
+        m->all = uploaded(m->all, (size_t)m->words * (size_t)m->ranks * sizeof(*m->all));
+    device->scalars = scalars;
+}
+
+/* DGC_SELECT writes its part of the message, DGC the gradient. */
+static void download_beside(const struct kernel_call *call, const struct kernel_call *device)
+{
+    const struct run_messages *m = &call->scalars->messages;
+
+    if (call->op->kind == OP_DGC_SELECT && m->all)
+        memcpy(m->all, device->scalars->messages.all,
+               (size_t)m->words * (size_t)m->ranks * sizeof(*m->all));
+    if (call->op->kind == OP_DGC)
+        memcpy((void *)(uintptr_t)call->in[1], device->in[1], kernel_input_bytes(call, 1));
+}
+
 static int download(const struct kernel_call *call, const struct kernel_call *device,
                     struct fleet_error *err)
 {
     for (int o = 0; o < call->op->output_count; o++) {
-        size_t bytes;
+        size_t bytes, at = 0;
         if (!call->out[o])
             continue;
         bytes = program_var_bytes(operand_out(call->program, call->op, o));
-        if (!emulator_is_written(device->out[o], bytes))
+        if (call->op->kind == OP_TRUST_SQUARES) { /* the pair of its parameter */
+            at = 2 * (size_t)call->op->attributes.optimizer.norm_index * sizeof(float);
+            bytes = 2 * sizeof(float);
+        }
+        if (!emulator_is_written((char *)device->out[o] + at, bytes))
             return fleet_error(err, -EIO, "%s: output %d was not written completely",
                                op_definition(call->op->kind)->name, o);
-        memcpy(call->out[o], device->out[o], bytes);
+        memcpy((char *)call->out[o] + at, (char *)device->out[o] + at, bytes);
     }
+    download_beside(call, device);
     return 0;
 }
 
@@ -87,7 +117,7 @@ static struct cuda_operator_context context_of(const struct kernel_call *device)
         fleet_assert(count >= 0);
         context.gradients = uploaded(gradients, (size_t)count * sizeof(gradients[0]));
     }
-    if (cuda_operator_is_optimizer(device->op->kind)) {
+    if (cuda_operator_reads_parameter(device->op->kind)) {
         parameter = cuda_operator_parameter(device);
         context.parameter = uploaded(&parameter, sizeof(parameter));
     }
@@ -131,7 +161,9 @@ static int launch_error(const struct kernel_call *call, cudaError_t status, stru
 static int emulated_kernel(struct backend *backend, const struct kernel_call *call,
                            struct fleet_error *err)
 {
+    const struct run_messages *m = &call->scalars->messages;
     struct cuda_operator_context context;
+    struct run_scalars scalars;
     struct kernel_call device;
     cudaError_t status;
     int rc = 0;
@@ -140,9 +172,13 @@ static int emulated_kernel(struct backend *backend, const struct kernel_call *ca
         memmove(call->out[0], call->in[0], kernel_input_bytes(call, 0));
         return 0;
     }
+    if (call->op->kind == OP_DGC && m->all &&
+        dgc_check_messages(call->program, call->op, m->ratio, m->ranks, m->words, m->all, err) < 0)
+        return err->code;
     emulator_seed(((struct emulated *)backend)->seed);
     emulator_clear_failure();
     upload(call, &device);
+    upload_messages(call, &scalars, &device);
     context = context_of(&device);
     status = cuda_operator_launch(NULL, &device, &context);
     if (status != cudaSuccess)

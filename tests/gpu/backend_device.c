@@ -120,12 +120,47 @@ static void put_away(const struct device_rig *rig, const struct operands *operan
             rig->gpu->vtable->deallocate(rig->gpu, operands->out[o].memory);
 }
 
+/* Messages of dgc lie in pinned memory; `scalars` are those of the device's call. */
+static void bring_messages(const struct device_rig *rig, const struct kernel_call *call,
+                           struct run_scalars *scalars, struct kernel_call *device)
+{
+    struct run_messages *m = &scalars->messages;
+    struct fleet_error err;
+    size_t bytes;
+
+    *scalars = *call->scalars;
+    device->scalars = scalars;
+    if (!m->all)
+        return;
+    bytes = (size_t)m->words * (size_t)m->ranks * sizeof(*m->all);
+    m->all = rig->gpu->vtable->allocate_host(rig->gpu, bytes, &err);
+    if (!m->all) {
+        (void)fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    memcpy(m->all, call->scalars->messages.all, bytes);
+}
+
+/* DGC_SELECT writes its part of the messages, DGC the gradient. */
+static void take_messages_back(const struct device_rig *rig, const struct kernel_call *call,
+                               const struct operands *operands, const struct run_messages *m)
+{
+    if (call->op->kind == OP_DGC)
+        (void)fetch(rig, &operands->in[1], (void *)(uintptr_t)call->in[1]);
+    if (!m->all)
+        return;
+    memcpy(call->scalars->messages.all, m->all,
+           (size_t)m->words * (size_t)m->ranks * sizeof(*m->all));
+    rig->gpu->vtable->deallocate_host(rig->gpu, m->all);
+}
+
 static int device_kernel(struct backend *backend, const struct kernel_call *call,
                          struct fleet_error *err)
 {
     const struct device_rig *rig = (struct device_rig *)backend;
     kernel_fn kernel = rig->gpu->vtable->kernel(rig->gpu, call->op->kind);
     struct operands operands = {0};
+    struct run_scalars scalars;
     struct kernel_call device;
     int rc = kernel ? backend_prepare(rig->gpu, call->program, call->op, err)
                     : fleet_error(err, -ENOTSUP, "there is no kernel");
@@ -133,11 +168,13 @@ static int device_kernel(struct backend *backend, const struct kernel_call *call
     if (rc < 0)
         return rc;
     bring(rig, call, &operands, &device);
+    bring_messages(rig, call, &scalars, &device);
     rc = kernel(rig->gpu, &device, err);
     if (rc == 0)
         rc = backend_finish(rig->gpu, err);
     if (rc == 0)
         rc = take_back(rig, call, &operands, err);
+    take_messages_back(rig, call, &operands, &scalars.messages);
     put_away(rig, &operands);
     return rc;
 }

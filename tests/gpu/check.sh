@@ -91,7 +91,7 @@ if wanted device && [ $fake = 0 ]; then
 fi
 
 # ---- operators, against the CPU's ----------------------------------------------------------------
-for test in kernels kernels_sizes gradients attention parts; do
+for test in kernels kernels_sizes gradients attention parts dgc dgc_update trust_squares; do
     if wanted numerics; then
         rm -f "$logs/$test.digests"
         part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \

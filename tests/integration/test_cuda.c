@@ -228,6 +228,32 @@ static void test_cuda__shared_tensors_do_not_depend_on_the_workers(void **state)
     job_run_release(&four);
 }
 
+/* LAMB and LARS need norms of whole tensors before the vote. */
+static void test_cuda__trust_ratios_of_shared_tensors(void **state)
+{
+    static const char strategy[] = "{hybrid_configs: {mp_degree: 2}}";
+    static const char *const optimizers[] = {"{name: lamb, learningRate: 0.003}",
+                                             "{name: lars, learningRate: 0.05}"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(optimizers); i++) {
+        struct model model = models[0];
+        FLEET_AUTO_FREE char *path = NULL;
+        struct job_run cpu, two;
+
+        model.optimizer = optimizers[i];
+        model.steps = 3;
+        path = write_divided_job(&model, "", strategy);
+        run_on("cpu", path, "2", NULL, NULL, &cpu);
+        expect_success(&cpu, model.steps);
+        run_on("cuda", path, "2", NULL, NULL, &two);
+        expect_success(&two, model.steps);
+        expect_near(&two, &cpu, model.name);
+        job_run_release(&cpu);
+        job_run_release(&two);
+    }
+}
+
 /* Gradients and states that ranks divide, clipped by the norm of all; also states on the host. */
 static void test_cuda__divided_gradients_have_one_worker_s_bits(void **state)
 {
@@ -285,6 +311,25 @@ static void test_cuda__averages_of_local_updates(void **state)
     expect_two_near(&model, "{localsgd: true, localsgd_configs: {k_steps: 2, begin_step: 1}}");
 }
 
+/* The first update is dense, then ranks send the largest elements; one tensor takes part. */
+static void test_cuda__compressed_gradients(void **state)
+{
+    static const char *const extras[] = {"", ", clip: {norm: 1}"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(extras); i++) {
+        struct model model = models[2];
+        char optimizer[200];
+
+        (void)snprintf(optimizer, sizeof(optimizer),
+                       "{name: momentum, learningRate: 0.01, momentum: 0.9%s}", extras[i]);
+        model.optimizer = optimizer;
+        model.steps = 4;
+        expect_two_near(&model, "{dgc: true, dgc_configs: {rampup_begin_step: 1, "
+                                "sparsity: [0.99]}}");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,9 +340,11 @@ int main(void)
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
         cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
+        cmocka_unit_test(test_cuda__trust_ratios_of_shared_tensors),
         cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
         cmocka_unit_test(test_cuda__averages_of_local_updates),
+        cmocka_unit_test(test_cuda__compressed_gradients),
     };
 
     const struct CMUnitTest on_gpu[] = {
@@ -309,9 +356,11 @@ int main(void)
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
         cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
+        cmocka_unit_test(test_cuda__trust_ratios_of_shared_tensors),
         cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
         cmocka_unit_test(test_cuda__averages_of_local_updates),
+        cmocka_unit_test(test_cuda__compressed_gradients),
     };
 
     return cuda_run_tests("cuda", tests, on_gpu);

@@ -104,10 +104,21 @@ static void test_cuda_memory__settings_allocate_what_is_planned(void **state)
         {"", "{sharding: true, sharding_configs: {stage: 2}}", "2"},
         {"", "{hybrid_configs: {mp_degree: 2}}", "2"},
     };
+    static const struct memory_case updates[] = {
+        /* the optimizer instead of the training */
+        {"{name: momentum, learningRate: 0.01}",
+         "{dgc: true, dgc_configs: {rampup_begin_step: 1, sparsity: [0.99]}}", "2"},
+        {"{name: lamb, learningRate: 0.003}", "{hybrid_configs: {mp_degree: 2}}", "2"},
+    };
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(cases); i++)
         expect_planned(&models[0], &cases[i]);
+    for (size_t i = 0; i < FLEET_COUNT(updates); i++) {
+        struct model model = models[i == 0 ? 2 : 0];
+        model.optimizer = updates[i].training;
+        expect_planned(&model, &(struct memory_case){"", updates[i].strategy, "2"});
+    }
 }
 
 /* Twelve steps take as many allocations as four. */

@@ -24,7 +24,8 @@ static inline bool cuda_has_cpu_bits(enum op_kind kind)
         [OP_SGD] = true,         [OP_MOMENTUM] = true,       [OP_ADAM] = true,
         [OP_ADAMW] = true,       [OP_LAMB] = true,           [OP_LARS] = true,
         [OP_JOIN_NORMS] = true,  [OP_SPREAD_NORMS] = true,   [OP_TOTAL_NORM] = true,
-        [OP_SUBTRACT] = true,
+        [OP_SUBTRACT] = true,    [OP_TRUST_SQUARES] = true,  [OP_DGC_SELECT] = true,
+        [OP_DGC] = true,
     };
 
     return same[kind];

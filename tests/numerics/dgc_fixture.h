@@ -19,6 +19,13 @@
 
 #define RANKS_MAX 3
 
+/* Elements of a tensor: a quarter on the emulator, which is slow. */
+#if defined(RIG_EMULATED)
+#define SIZE(count) ((count) / 4)
+#else
+#define SIZE(count) (count)
+#endif
+
 enum array {
     PARAM,
     GRADIENT,
@@ -82,10 +89,9 @@ static inline void bench_release(struct bench *b)
 }
 
 /* Both operators have the same attributes. */
-static inline int run(struct bench *b, enum op_kind kind, int rank, bool is_sparse,
-                      enum fleet_isa level, struct fleet_error *err)
+static inline int run_on(struct backend *backend, struct bench *b, enum op_kind kind, int rank,
+                         bool is_sparse, struct fleet_error *err)
 {
-    struct backend *backend = rig_backend(level, b->threads);
     struct run_scalars scalars = {.gradient_scale = b->scale,
                                   .learning_rate = b->rate,
                                   .update_1based = 1,
@@ -106,6 +112,63 @@ static inline int run(struct bench *b, enum op_kind kind, int rank, bool is_spar
         scalars.messages.all = b->messages;
     }
     return backend->vtable->kernel(backend, kind)(backend, &call, err);
+}
+
+#if defined(RIG_CUDA)
+
+/* The same arrays again, for the CPU's kernel. */
+static inline void bench_copy(const struct bench *from, struct bench *to)
+{
+    bench_init(to, from->count, from->ranks, from->ratio);
+    to->rate = from->rate;
+    to->scale = from->scale;
+    to->program.ops[0].attributes = from->program.ops[0].attributes;
+    for (int r = 0; r < from->ranks; r++)
+        for (int a = 0; a < ARRAYS; a++)
+            memcpy(to->of[r][a], from->of[r][a], (size_t)from->count * sizeof(float));
+    memcpy(to->messages, from->messages, (size_t)(from->words * from->ranks) * sizeof(uint32_t));
+}
+
+static inline void bench_compare(const struct bench *cuda, const struct bench *cpu, int rank)
+{
+    static const char *const names[ARRAYS] = {"parameter", "gradient", "u", "v"};
+
+    for (int a = 0; a < ARRAYS; a++)
+        for (int64_t i = 0; i < cpu->count; i++)
+            if (memcmp(&cuda->of[rank][a][i], &cpu->of[rank][a][i], sizeof(float)) != 0)
+                rig_fail("%s %lld: %.9g " RIG_CUDA ", %.9g on the CPU", names[a], (long long)i,
+                         (double)cuda->of[rank][a][i], (double)cpu->of[rank][a][i]);
+    for (int64_t i = 0; i < cpu->words * cpu->ranks; i++)
+        if (cuda->messages[i] != cpu->messages[i])
+            rig_fail("word %lld of the messages: %08x " RIG_CUDA ", %08x on the CPU", (long long)i,
+                     (unsigned)cuda->messages[i], (unsigned)cpu->messages[i]);
+}
+
+#endif
+
+/* A CUDA kernel must give the bits of the CPU's, at levels with fused multiply-add. */
+static inline int run(struct bench *b, enum op_kind kind, int rank, bool is_sparse,
+                      enum fleet_isa level, struct fleet_error *err)
+{
+    struct backend *backend = rig_backend(level, b->threads);
+#if defined(RIG_CUDA)
+    struct backend *cpu = rig_backend_cpu(FLEET_ISA_AVX2, 1);
+    struct bench twin;
+    int rc;
+
+    b->words = is_sparse ? dgc_words(&b->program, b->ratio, PROGRAM_NONE) : 0;
+    if (!cpu)
+        return run_on(backend, b, kind, rank, is_sparse, err);
+    bench_copy(b, &twin);
+    rc = run_on(backend, b, kind, rank, is_sparse, err);
+    if (run_on(cpu, &twin, kind, rank, is_sparse, err) != rc)
+        rig_fail("only one of two fails: %s", err->text);
+    bench_compare(b, &twin, rank);
+    bench_release(&twin);
+    return rc;
+#else
+    return run_on(backend, b, kind, rank, is_sparse, err);
+#endif
 }
 
 /* One update: select on all ranks, then apply on all. */

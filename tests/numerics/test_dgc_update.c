@@ -25,7 +25,7 @@
 static void test_dgc__nothing_is_lost_without_momentum(void **state)
 {
     enum {
-        COUNT = 20000,
+        COUNT = SIZE(20000),
         STEPS = 8
     };
     struct bench b;
@@ -65,7 +65,7 @@ static void test_dgc__nothing_is_lost_without_momentum(void **state)
 static void test_dgc__sending_everything_is_sgd(void **state)
 {
     enum {
-        COUNT = 17000,
+        COUNT = SIZE(17000),
         STEPS = 5
     };
     struct bench b;
@@ -131,7 +131,7 @@ static void correct(const struct bench *b, const struct variant *variant, int ra
 static void run_variant(const struct variant *variant, enum fleet_isa level)
 {
     enum {
-        COUNT = 16384,
+        COUNT = SIZE(16384),
         STEPS = 4
     };
     struct bench b;
@@ -200,7 +200,7 @@ static void test_dgc__follows_the_formulas(void **state)
 static void test_dgc__the_dense_phase_is_momentum(void **state)
 {
     enum {
-        COUNT = 16390
+        COUNT = SIZE(16390)
     };
     struct bench b;
     struct rig rig;

@@ -137,6 +137,7 @@ struct backend_vtable {
     int (*record)(struct backend *backend, struct backend_event *event, struct fleet_error *err);
     int (*await)(struct backend *backend, struct backend_event *event, struct fleet_error *err);
     int (*finish)(struct backend *backend, struct fleet_error *err);
+    int (*wait)(struct backend *backend, struct fleet_error *err);
 
     /* The inline functions below; all NULL: no copy runs beside the two queues. */
     struct backend *(*aside)(struct backend *backend);
@@ -248,6 +249,13 @@ static inline int backend_await(struct backend *backend, struct backend_event *e
 static inline int backend_finish(struct backend *backend, struct fleet_error *err)
 {
     return backend->vtable->finish ? backend->vtable->finish(backend, err) : 0;
+}
+
+/* Wait until all of this handle's queue has ended, so that the host may use memory of
+ * allocate_host() that its kernels have written. Any thread. -EIO. */
+static inline int backend_wait(struct backend *backend, struct fleet_error *err)
+{
+    return backend->vtable->wait ? backend->vtable->wait(backend, err) : 0;
 }
 
 /*

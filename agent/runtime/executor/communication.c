@@ -123,6 +123,8 @@ static int gather_messages(const struct communication_work *x)
 
     if (!m->all)
         return 0;
+    if (backend_wait(x->backend, x->err) < 0) /* our own message */
+        return x->err->code;
     return comm_all_gather(x->comm, m->all + m->rank * m->words, (size_t)m->words * sizeof(*m->all),
                            m->all, communication_deadline(x), x->err);
 }

@@ -32,6 +32,12 @@ static bool is_left_out(const struct launch *launch, const struct run_scalars *s
     return scalars->evaluation && (launch->op->backward || launch->op->attributes.training);
 }
 
+/* A graph has the sizes of its launches. Those of dgc's messages differ from update to update. */
+static bool can_be_captured(const struct launch *launch)
+{
+    return launch->kernel && launch->op->kind != OP_DGC_SELECT && launch->op->kind != OP_DGC;
+}
+
 /* The end of the part from launch `at` on that can be captured: kernels, up to the next one that
  * waits for the second queue, or the one behind which communication starts. */
 static int part_end(const struct executor *executor, int at, int end, bool is_ahead,
@@ -40,12 +46,12 @@ static int part_end(const struct executor *executor, int at, int end, bool is_ah
     const struct launch *launches = executor->launches;
     int i = at + 1, ready = end;
 
-    if (!executor->graphs || !launches[at].kernel || scalars->absent ||
+    if (!executor->graphs || !can_be_captured(&launches[at]) || scalars->absent ||
         is_left_out(&launches[at], scalars))
         return i;
     if (is_ahead && executor->started < executor->front_end)
         ready = launches[executor->started].ready;
-    for (; i < end && i <= ready && launches[i].kernel; i++)
+    for (; i < end && i <= ready && can_be_captured(&launches[i]); i++)
         if (executor->queue && !is_left_out(&launches[i], scalars) &&
             launches[i].waits_for > launches[at].waits_for)
             break;

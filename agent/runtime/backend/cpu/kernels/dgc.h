@@ -364,8 +364,7 @@ static void dgc_apply_task(void *context, int64_t task, int thread)
 }
 
 /* Add what `rank` sent. Of our own, u and v are rid of it. */
-static int dgc_decode(const struct dgc_update *up, const struct kernel_call *call, int rank,
-                      struct fleet_error *err)
+static void dgc_decode(const struct dgc_update *up, const struct kernel_call *call, int rank)
 {
     const uint32_t *part = dgc_part(call, rank), *sent;
     int64_t count = up->d.kept;
@@ -374,20 +373,13 @@ static int dgc_decode(const struct dgc_update *up, const struct kernel_call *cal
     if (call->op->attributes.sampled)
         count = *part++;
     sent = part + up->d.kept;
-    if (count > up->d.kept)
-        return fleet_error(err, -EPROTO, "rank %d says that it sends %lld elements of at most %lld",
-                           rank, (long long)count, (long long)up->d.kept);
     for (int64_t j = 0; j < count; j++) {
         float value;
-        if (part[j] >= up->d.count)
-            return fleet_error(err, -EPROTO, "rank %d sends element %u of %lld", rank,
-                               (unsigned int)part[j], (long long)up->d.count);
         memcpy(&value, &sent[j], sizeof(value));
         up->gradient[part[j]] += value;
         if (is_own)
             up->u[part[j]] = up->v[part[j]] = 0;
     }
-    return 0;
 }
 
 static int dgc_sparse(struct cpu_backend *cpu, const struct kernel_call *call,
@@ -401,12 +393,15 @@ static int dgc_sparse(struct cpu_backend *cpu, const struct kernel_call *call,
                             .rate = (float)call->scalars->learning_rate,
                             .share = (float)(1.0 / dgc_ranks(call)),
                             .back = (float)(1 / call->scalars->gradient_scale)};
+    const struct run_messages *m = &call->scalars->messages;
     int64_t tasks = kernel_pieces(up.d.count, KERNEL_TASK_ELEMENTS);
 
+    if (dgc_check_messages(call->program, call->op, m->ratio, dgc_ranks(call), m->words, m->all,
+                           err) < 0)
+        return err->code;
     cpu_parallel(cpu, tasks, dgc_move_task, &up);
     for (int rank = 0; rank < dgc_ranks(call); rank++)
-        if (dgc_decode(&up, call, rank, err) < 0)
-            return err->code;
+        dgc_decode(&up, call, rank);
     cpu_parallel(cpu, tasks, dgc_apply_task, &up);
     return 0;
 }
