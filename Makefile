@@ -380,7 +380,14 @@ CLOSURE_LDFLAGS := -Wl,--dynamic-linker=/fleetjob/lib/ld-linux-x86-64.so.2 \
 closure: all ## the programs as they go into images, below build/release/closure
 	@$(MAKE) --no-print-directory BIN=$(OUT)/closure EXTRA_LDFLAGS='$(CLOSURE_LDFLAGS)' programs
 image: closure ## image archives below build/images, without a daemon
-	@tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION)
+	@tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION) \
+	    controller runtime
+image-cuda: closure ## the image of workers on NVIDIA GPUs; gets its libraries from PyPI (gigabytes)
+	@tools/cuda-toolkit.sh fetch >/dev/null
+	@$(MAKE) --no-print-directory cuda
+	@cp $(BIN)/libfleet_cuda.so $(OUT)/closure/
+	@CUDA_LIBRARIES=$$(tools/cuda-toolkit.sh libraries) && export CUDA_LIBRARIES && \
+	    tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION) runtime-cuda
 check-image: image ## start every program in an otherwise empty root, train a job in the image
 	@tests/image/run.sh $(IMAGE_FOLDER)
 check-transformers: ## exports in Hugging Face's transformers; gets it from PyPI (gigabytes)
@@ -486,7 +493,7 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
 .PHONY: check-foreign chaos check-chaos check-model check-transformers \
     check-valgrind install golden threaded check-chart check-image closure \
-    image generate verify all programs tests test e2e check check-all check-levels prerequisites \
+    image image-cuda generate verify all programs tests test e2e check check-all check-levels prerequisites \
     prerequisites-test demo demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench \
     combinations benches bench-comm bench-network bench-cluster format check-format check-width \
     check-size check-prose check-tests check-logs check-docs lint pictures stats folders \

@@ -16,6 +16,8 @@ static const char usage[] =
     "Usage: fleetjob-controller --runtime-image IMAGE (--hub-service NAME | --hub-address H:P)\n"
     "\n"
     "  --runtime-image IMAGE      image with agent and trainer below /fleetjob\n"
+    "  --cuda-image IMAGE         the same with CUDA's libraries, for workers of the built-in\n"
+    "                             trainer with nvidia.com/gpu in their limits (--runtime-image)\n"
     "  --image-pull-policy P      of worker pods: Always, IfNotPresent, Never\n"
     "  --hub-service NAME         Service (without selector) that agents dial; its EndpointSlice "
     "is\n"
@@ -104,6 +106,7 @@ static const struct {
     size_t offset; /* TEXT, PORT, FLAG: offset of the member */
 } rows[] = {
     {"runtime-image", 0, OPTION_TEXT, offsetof(struct command_line, runtime_image)},
+    {"cuda-image", 0, OPTION_TEXT, offsetof(struct command_line, cuda_image)},
     {"image-pull-policy", 0, OPTION_TEXT, offsetof(struct command_line, pull_policy)},
     {"hub-service", 0, OPTION_TEXT, offsetof(struct command_line, hub_service)},
     {"hub-address", 0, OPTION_TEXT, offsetof(struct command_line, hub_address)},

@@ -12,7 +12,7 @@
 /* Texts are borrowed from argv and the environment, and live as long as they do. NULL: not
  * given. */
 struct command_line {
-    const char *runtime_image, *pull_policy; /* of workers' pods */
+    const char *runtime_image, *cuda_image, *pull_policy; /* of workers' pods */
     const char *hub_service, *hub_address;   /* exactly one of them is given */
     const char *pod_address, *namespace_;    /* of this replica */
     const char *identity_secret, *lease, *kubeconfig, *context;

@@ -166,6 +166,7 @@ static void start_reconciler(struct program *p)
                                             .namespaces = p->arguments.watched,
                                             .namespace_count = p->arguments.watched_count,
                                             .runtime_image = p->arguments.runtime_image,
+                                            .cuda_image = p->arguments.cuda_image,
                                             .has_json_logs = p->arguments.is_json,
                                             .encrypts_data = p->arguments.encrypts_data,
                                             .pull_policy = p->arguments.pull_policy,

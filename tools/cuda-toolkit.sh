@@ -3,6 +3,9 @@
 #
 #   tools/cuda-toolkit.sh find     print the folder that has bin/nvcc; nothing if there is none
 #   tools/cuda-toolkit.sh fetch    the same; get the wheels from PyPI first if there is none
+#   tools/cuda-toolkit.sh libraries
+#                                  print the folder with the libraries of the CUDA image; get the
+#                                  wheels of cuda/libraries.txt first if they are not in the cache
 #
 # CUDA_HOME names a toolkit; "none" means that there is none to be found. The cache is
 # FLEETJOB_CACHE (~/.cache/fleetjob). A toolkit of the system counts from 12.8 on, the first that
@@ -12,6 +15,7 @@ cd "$(dirname "$0")/.."
 
 cache=${FLEETJOB_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleetjob}
 wheels=$cache/cuda-$(sha256sum <cuda/toolkit.txt | cut -c1-12)
+libraries=$cache/cuda-libraries-$(sha256sum <cuda/libraries.txt | cut -c1-12)
 
 is_new_enough() { # is_new_enough FOLDER
     local version major minor
@@ -35,29 +39,39 @@ find_toolkit() {
     printf '%s\n' "$wheels/nvidia/cu13"
 }
 
-# Into a folder beside, renamed when it is complete: what is below $wheels is never half a toolkit.
-fetch_wheels() {
-    local half
+# Into a folder beside, renamed when it is complete: FOLDER is never half a toolkit.
+fetch_wheels() { # fetch_wheels LIST FOLDER WHAT
+    local half list=$1 folder=$2
     mkdir -p "$cache"
     half=$(mktemp -d "$cache/cuda-new.XXXXXX")
     # shellcheck disable=SC2064 # the folder of now
     trap "rm -rf '$half'" EXIT
-    echo "The CUDA toolkit comes from PyPI (100 MB, 280 MB unpacked) into $wheels" >&2
+    echo "$3 from PyPI into $folder" >&2
     python3 -c 'import ensurepip, venv' 2>/dev/null || {
         echo "cuda-toolkit: Python has no venv. As root: apt-get install python3-venv" >&2
         return 1
     }
     python3 -m venv "$half/venv"
     "$half/venv/bin/pip" --disable-pip-version-check install --quiet --no-deps --require-hashes \
-        --only-binary :all: --target "$half/toolkit" -r cuda/toolkit.txt || {
-        echo "cuda-toolkit: pip could not install cuda/toolkit.txt (its words are above)" >&2
+        --only-binary :all: --target "$half/wheels" -r "$list" || {
+        echo "cuda-toolkit: pip could not install $list (its words are above)" >&2
         return 1
     }
-    [ -e "$wheels" ] || mv "$half/toolkit" "$wheels"
+    [ -e "$folder" ] || mv "$half/wheels" "$folder"
 }
 
 case ${1:-} in
 find) find_toolkit || true ;;
-fetch) find_toolkit || { fetch_wheels && find_toolkit; } ;;
-*) echo "tools/cuda-toolkit.sh: find or fetch, not ${1:-nothing}" >&2; exit 2 ;;
+fetch)
+    find_toolkit || {
+        fetch_wheels cuda/toolkit.txt "$wheels" \
+            "The CUDA toolkit comes (100 MB, 280 MB unpacked)" && find_toolkit
+    }
+    ;;
+libraries)
+    [ -e "$libraries" ] || fetch_wheels cuda/libraries.txt "$libraries" \
+        "cuBLASLt and NCCL come (hundreds of MB)"
+    printf '%s\n' "$libraries"
+    ;;
+*) echo "tools/cuda-toolkit.sh: find, fetch or libraries, not ${1:-nothing}" >&2; exit 2 ;;
 esac

@@ -6,6 +6,8 @@
 # libraries by /fleetjob/lib (the Makefile's CLOSURE_LDFLAGS), and everything they open is copied
 # there. What a library's package says of its licence, and the package's record, come along for
 # people and scanners.
+#
+# CUDA_LIBRARIES is the folder of `tools/cuda-toolkit.sh libraries`, for recipes with wheels.
 set -euo pipefail
 [ $# = 3 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 recipe=$1 programs=$2 root=$3
@@ -50,6 +52,20 @@ add_library() { # add_library PATH
     add_libraries_of "$path"
 }
 
+# A library of a wheel, with its licence. Its own libraries are Debian's.
+add_wheel() { # add_wheel WHEEL PATH
+    local path=${CUDA_LIBRARIES:?names the folder of the wheels}/nvidia/$2 about
+    [ -f "$path" ] || die "$path does not exist"
+    install -D -m 644 "$path" "$root/fleetjob/lib/${path##*/}"
+    about=("$CUDA_LIBRARIES/$1"-*.dist-info)
+    [ -f "${about[0]}/METADATA" ] || die "wheel $1 has no METADATA"
+    install -D -m 644 "${about[0]}/METADATA" "$root/usr/share/doc/$1/METADATA"
+    find "${about[0]}" -iname 'licen[cs]e*' -type f \
+        -exec install -D -m 644 {} "$root/usr/share/doc/$1/copyright" \;
+    [ -f "$root/usr/share/doc/$1/copyright" ] || die "wheel $1 has no licence"
+    add_libraries_of "$path"
+}
+
 # Everything the loader would open for a program or library, the loader included.
 add_libraries_of() { # add_libraries_of PATH
     local listed path
@@ -76,6 +92,13 @@ while read -r word value more; do
         install -D -m 644 "$programs/$value" "$root/fleetjob/lib/$value"
         strip "$root/fleetjob/lib/$value"
         ;;
+    module)
+        [ -f "$programs/$value" ] || die "$value is not in $programs"
+        install -D -m 644 "$programs/$value" "$root/fleetjob/bin/$value"
+        strip "$root/fleetjob/bin/$value"
+        add_libraries_of "$programs/$value"
+        ;;
+    wheel) add_wheel "$value" "$more" ;;
     library) add_library "$(find_library "$value")" ;;
     plugin)
         [ -f "$value" ] || die "plugin $value is not on this machine"

@@ -74,6 +74,7 @@ static struct pod_builder_request describe_pod(const struct reconciler_pass *pas
 
     return (struct pod_builder_request){.job = &pass->observation.job,
                                         .runtime_image = options->runtime_image,
+                                        .cuda_image = options->cuda_image,
                                         .pull_policy = options->pull_policy,
                                         .has_json_logs = options->has_json_logs,
                                         .hub_address = options->hub_address,

@@ -13,6 +13,7 @@
 #include "controller/fleetjob/pod_json.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/api/worker_name.h"
+#include "libfleet/api/worker_resources.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
@@ -255,7 +256,7 @@ static void set_hash(cJSON *pod)
     kube_meta_set_annotation(pod, WELLKNOWN_ANNOTATION_TEMPLATE, hex);
 }
 
-cJSON *pod_builder_build(const struct pod_builder_request *r)
+static cJSON *build(const struct pod_builder_request *r)
 {
     cJSON *pod = user_part(r), *spec = pod_json_get(pod, "spec"), *item;
     cJSON *container = cJSON_GetArrayItem(pod_json_get(spec, "containers"), 0);
@@ -283,6 +284,22 @@ cJSON *pod_builder_build(const struct pod_builder_request *r)
     if (r->avoid_node && r->avoid_node[0])
         avoid(spec, r->avoid_node);
     return pod;
+}
+
+/* The trainer needs CUDA's libraries on NVIDIA GPUs. Own trainers bring theirs. */
+static bool needs_cuda(const struct pod_builder_request *r)
+{
+    return r->cuda_image && r->cuda_image[0] && r->job->spec.has_training &&
+           worker_resources_gpus(&r->job->spec.worker, WELLKNOWN_NVIDIA_GPU) > 0;
+}
+
+cJSON *pod_builder_build(const struct pod_builder_request *request)
+{
+    struct pod_builder_request chosen = *request;
+
+    if (needs_cuda(request))
+        chosen.runtime_image = request->cuda_image;
+    return build(&chosen);
 }
 
 const char *pod_builder_hash(const cJSON *pod)

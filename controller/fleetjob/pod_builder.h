@@ -43,7 +43,8 @@
 struct pod_builder_request {
     const struct fleetjob *job;
     int index, attempt;
-    const char *runtime_image; /* of the installation */
+    const char *runtime_image; /* of the installation, … */
+    const char *cuda_image;    /* … with CUDA's libraries; NULL or "": there is none */
     const char *pull_policy;   /* of both images; NULL or "" = Kubernetes' default */
     bool has_json_logs;        /* of agent and trainers, unless the container says otherwise */
     const char *hub_address;   /* host:port that agents dial */

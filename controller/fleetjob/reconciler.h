@@ -35,7 +35,7 @@ struct reconciler_options {
     const struct leader_election_options *election; /* NULL = no election, epoch 1 */
     const char *const *namespaces;                  /* [namespace_count]; none: all */
     size_t namespace_count;
-    const char *runtime_image, *pull_policy; /* see pod_builder.h */
+    const char *runtime_image, *cuda_image, *pull_policy; /* see pod_builder.h */
     bool has_json_logs;
     bool encrypts_data;                      /* see job_secret.h */
     const char *hub_address;                 /* that agents dial */

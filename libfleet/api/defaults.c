@@ -5,51 +5,15 @@
  */
 #include "libfleet/api/defaults.h"
 
-#include <stdlib.h>
-
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/worker_resources.h"
-#include "libfleet/base/assert.h"
-#include "libfleet/base/json.h"
 #include "libfleet/base/memory.h"
 
 #define PROCESSES_MAX FLEET_PROCESSES_MAX
 
-/* A quantity of devices is a whole number, as text or as a number. */
-static int64_t whole_number(const cJSON *quantity)
-{
-    int64_t value = 0;
-    char *end;
-
-    if (cJSON_IsNumber(quantity))
-        return fleet_json_item_int(quantity, &value) < 0 ? 0 : value;
-    if (!cJSON_IsString(quantity))
-        return 0;
-    value = strtol(quantity->valuestring, &end, 10);
-    return *end ? 0 : value;
-}
-
-/* GPUs of one container's resources: limits, else requests. */
-static int64_t count_gpus(const cJSON *resources)
-{
-    static const char *const lists[] = {"limits", "requests"};
-    const cJSON *item;
-    int64_t count = 0;
-
-    for (size_t i = 0; i < FLEET_COUNT(lists) && count == 0; i++)
-        cJSON_ArrayForEach(item,
-                           cJSON_GetObjectItemCaseSensitive(
-                               resources, lists[i])) if (item->string &&
-                                                         worker_resources_is_gpu(item->string))
-            count += whole_number(item);
-    return count;
-}
-
 static int64_t default_processes(const struct fleetjob_worker *worker)
 {
-    int64_t gpus = count_gpus(worker->template_
-                                  ? fleet_json_at(worker->template_, "spec.containers[0].resources")
-                                  : worker->resources);
+    int64_t gpus = worker_resources_gpus(worker, NULL);
 
     return gpus < 1 ? 1 : gpus < PROCESSES_MAX ? gpus : PROCESSES_MAX;
 }

@@ -69,6 +69,9 @@
  * which reads which image it had. */
 #define WELLKNOWN_AGENT_CONTAINER "fleetjob-agent"
 
+/* Resource of NVIDIA's device plug-in, in the limits of a worker. Read by the controller. */
+#define WELLKNOWN_NVIDIA_GPU "nvidia.com/gpu"
+
 /* ---- annotations ----------------------------------------------------------------------------- */
 
 /* Pods. Written and read by the controller: digest of the template a pod was made from. After an

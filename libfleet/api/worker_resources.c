@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/api/worker_resources.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/api/fleetjob.h"
@@ -74,14 +75,19 @@ static void refuse_unknown(const cJSON *resources, const char *path, struct flee
     }
 }
 
+/* Those of the template's first container, if there is a template. */
+static const cJSON *resources_of(const struct fleetjob_worker *worker)
+{
+    return worker->template_ ? fleet_json_at(worker->template_, "spec.containers[0].resources")
+                             : worker->resources;
+}
+
 void worker_resources_check(const struct fleetjob *job, struct fleet_errors *errors)
 {
     const struct fleetjob_worker *worker = &job->spec.worker;
     const char *path = worker->template_ ? "spec.worker.template.spec.containers[0].resources"
                                          : "spec.worker.resources";
-    const cJSON *resources = worker->template_
-                                 ? fleet_json_at(worker->template_, "spec.containers[0].resources")
-                                 : worker->resources;
+    const cJSON *resources = resources_of(worker);
     const cJSON *limits = cJSON_GetObjectItemCaseSensitive(resources, "limits");
     FLEET_AUTO_STRBUF struct fleet_strbuf where = {0}, other = {0};
 
@@ -102,4 +108,35 @@ bool worker_resources_is_gpu(const char *resource)
     size_t length = strlen(resource);
 
     return length >= sizeof(end) && strcmp(resource + length - (sizeof(end) - 1), end) == 0;
+}
+
+/* A quantity of devices is a whole number, as text or as a number. */
+static int64_t whole_number(const cJSON *quantity)
+{
+    int64_t value = 0;
+    char *end;
+
+    if (cJSON_IsNumber(quantity))
+        return fleet_json_item_int(quantity, &value) < 0 ? 0 : value;
+    if (!cJSON_IsString(quantity))
+        return 0;
+    value = strtol(quantity->valuestring, &end, 10);
+    return *end ? 0 : value;
+}
+
+int64_t worker_resources_gpus(const struct fleetjob_worker *worker, const char *resource)
+{
+    static const char *const lists[] = {"limits", "requests"};
+    const cJSON *resources = resources_of(worker);
+    int64_t count = 0;
+
+    for (size_t i = 0; i < FLEET_COUNT(lists) && count == 0; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(resources, lists[i]);
+
+        for (item = item ? item->child : NULL; item; item = item->next)
+            if (item->string && (resource ? strcmp(item->string, resource) == 0
+                                          : worker_resources_is_gpu(item->string)))
+                count += whole_number(item);
+    }
+    return count;
 }

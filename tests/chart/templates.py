@@ -133,6 +133,9 @@ def test_images():
     objects = render("image.registry=example.com/team", "image.tag=1.2", "image.runtime=other@sha256:12")
     equal("example.com/team/fleetjob-controller:1.2", container(objects)["image"])
     equal("other@sha256:12", options(objects)["runtime-image"])
+    equal(None, options(objects).get("cuda-image"))
+    objects = render("image.runtimeCuda=example.com/team/fleetjob-runtime-cuda:1.2")
+    equal("example.com/team/fleetjob-runtime-cuda:1.2", options(objects)["cuda-image"])
     objects = render("image.pullSecrets={one,two}", "image.pullPolicy=Never")
     equal([{"name": "one"}, {"name": "two"}], the(objects, "Deployment")["spec"]["template"]["spec"]["imagePullSecrets"])
     equal(["Never", "Never"], [container(objects)["imagePullPolicy"], options(objects)["image-pull-policy"]])
@@ -200,6 +203,7 @@ def test_wrong_values_are_refused():
                           ("namespaces={A}", "namespaces"), ("namespaces={a,a}", "namespaces"), ("image.registry=", "registry"),
                           ("metrics.annotations.a=true", "annotations"), ("image.registry=a/", "registry"),
                           ("hub.port=8080", "hub.port and metrics.port must differ"), ("image.runtime=a b", "runtime"),
+                          ("image.runtimeCuda=a b", "runtimeCuda"),
                           ("serviceAccount.name=A_b", "serviceAccount/name"), ("priorityClassName=A", "priorityClassName"),
                           ("resources.limit.cpu=1", "'limit'"), ("resources.limits.cpu=true", "limits/cpu"),
                           ("extraArgs={--hub-port=1}", "extraArgs"), ("extraArgs={nonsense}", "extraArgs"), ("extraEnv[0].name=POD_IP", "extraEnv"),

@@ -155,6 +155,7 @@ static inline void start_controller(struct world *w)
                                          .namespaces = w->namespaces,
                                          .namespace_count = w->namespace_count,
                                          .runtime_image = "runtime:1",
+                                         .cuda_image = "runtime-cuda:1",
                                          .hub_address = "10.0.0.1:7443",
                                          .identity = &w->identity,
                                          .events = w->events,

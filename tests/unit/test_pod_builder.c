@@ -48,6 +48,7 @@ static void read_job(const char *worker, const char *rest, struct fleetjob *job)
 
 static int64_t worker_bytes; /* by the plan */
 static bool has_json_logs;
+static const char *cuda_image;
 
 static cJSON *build(const struct fleetjob *job, int index, int attempt, const char *avoid)
 {
@@ -55,6 +56,7 @@ static cJSON *build(const struct fleetjob *job, int index, int attempt, const ch
                                           .index = index,
                                           .attempt = attempt,
                                           .runtime_image = RUNTIME,
+                                          .cuda_image = cuda_image,
                                           .hub_address = "10.96.0.9:7443",
                                           .secret = "gpt-abc",
                                           .has_json_logs = has_json_logs,
@@ -455,10 +457,49 @@ static void test_pod_builder__secret_and_service(void **state)
     fleetjob_release(&job);
 }
 
+/* Only the built-in trainer uses CUDA's libraries of the installation, and only on NVIDIA GPUs. */
+static void test_pod_builder__workers_with_gpus_get_the_image_with_cuda(void **state)
+{
+    static const struct {
+        const char *worker, *rest, *image, *agent; /* agent: the init container's image */
+    } rows[] = {
+        {"{replicas: 1, resources: {limits: {nvidia.com/gpu: 2}}}", TRAINING, "\"cuda:1\"",
+         "(none)"},
+        {"{replicas: 1, resources: {limits: {nvidia.com/gpu: '1'}}}", TRAINING, "\"cuda:1\"",
+         "(none)"},
+        {"{replicas: 1, resources: {limits: {nvidia.com/gpu: 0}}}", TRAINING, "\"" RUNTIME "\"",
+         "(none)"},
+        {"{replicas: 1, resources: {limits: {amd.com/gpu: 1}}}", TRAINING, "\"" RUNTIME "\"",
+         "(none)"},
+        {"{replicas: 1, resources: {limits: {cpu: 1}}}", TRAINING, "\"" RUNTIME "\"", "(none)"},
+        {"{replicas: 1, template: {spec: {containers: [{name: a, image: mine,"
+         " resources: {limits: {nvidia.com/gpu: 1}}}]}}}",
+         TRAINING, "\"mine\"", "\"cuda:1\""},
+        {"{replicas: 1, template: {spec: {containers: [{name: a, image: mine, command: [x],"
+         " resources: {limits: {nvidia.com/gpu: 1}}}]}}}",
+         "strategyPolicy: Full", "\"mine\"", "\"" RUNTIME "\""},
+    };
+
+    (void)state;
+    cuda_image = "cuda:1";
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        struct fleetjob job;
+        FLEET_AUTO_JSON cJSON *pod = NULL;
+
+        read_job(rows[i].worker, rows[i].rest, &job);
+        pod = build(&job, 0, 0, NULL);
+        expect(pod, "spec.containers[0].image", rows[i].image);
+        expect(pod, "spec.initContainers[0].image", rows[i].agent);
+        fleetjob_release(&job);
+    }
+    cuda_image = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pod_builder__runs_the_runtime_image_as_it_is),
+        cmocka_unit_test(test_pod_builder__workers_with_gpus_get_the_image_with_cuda),
         cmocka_unit_test(test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
         cmocka_unit_test(test_pod_builder__workers_log_as_the_controller_does),
         cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),

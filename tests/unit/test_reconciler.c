@@ -29,6 +29,33 @@ static void test_reconciler__makes_what_a_job_needs_once(void **state)
     stop(&w);
 }
 
+/* Workers with GPUs have the image with CUDA's libraries, from the dry run of the pod on; and their
+ * job keeps it. */
+static void test_reconciler__gpus_get_the_image_with_cuda(void **state)
+{
+    static const char *const resources[] = {
+        "", ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}"};
+    static const char *const images[] = {"runtime:1", "runtime-cuda:1"};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(images); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        const char *at = strstr(JOB_TEXT, ",\"minReplicas\"");
+        struct world w;
+
+        fleet_strbuf_appendf(&text, "%.*s%s%s", (int)(at - JOB_TEXT), JOB_TEXT, resources[i], at);
+        start(&w, 1);
+        assert_int_equal(fake_apiserver_do(w.server, "POST", JOBS, text.text), 201);
+        fake_io_run(w.io, 2000);
+        expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
+        assert_string_equal(text_at(&w, PODS "/gpt-worker-2-0", "spec.containers[0].image"),
+                            images[i]);
+        assert_string_equal(text_at(&w, JOBS "/gpt", "status.image"), images[i]);
+        assert_string_equal(text_at(&w, JOBS "/gpt", "status.agentImage"), images[i]);
+        stop(&w);
+    }
+}
+
 /* One, a list, or all: what is not listed is neither read nor touched. */
 static void test_reconciler__looks_after_the_namespaces_it_is_given(void **state)
 {
@@ -327,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reconciler__makes_what_a_job_needs_once),
+        cmocka_unit_test(test_reconciler__gpus_get_the_image_with_cuda),
         cmocka_unit_test(test_reconciler__looks_after_the_namespaces_it_is_given),
         cmocka_unit_test(test_reconciler__n_pods_cost_n_requests_and_a_few),
         cmocka_unit_test(test_reconciler__a_broken_connection_costs_no_half_minute),
