@@ -13,8 +13,8 @@
  * given. */
 struct command_line {
     const char *runtime_image, *cuda_image, *pull_policy; /* of workers' pods */
-    const char *hub_service, *hub_address;   /* exactly one of them is given */
-    const char *pod_address, *namespace_;    /* of this replica */
+    const char *hub_service, *hub_address;                /* exactly one of them is given */
+    const char *pod_address, *namespace_;                 /* of this replica */
     const char *identity_secret, *lease, *kubeconfig, *context;
     char *watch_list; /* owned: cut into `watched` */
     const char *watched[INFORMER_NAMESPACES_MAX];

@@ -36,9 +36,10 @@ static void test_command_line__takes_every_option(void **state)
 
     (void)state;
     assert_int_equal(
-        parse("--runtime-image|i|--cuda-image|g|--image-pull-policy=Never|--hub-service|s|--hub-port|1|"
-              "--pod-address|::1|--namespace|n|--watch-namespaces|a, b,a|--lease|l|-v",
-              &line),
+        parse(
+            "--runtime-image|i|--cuda-image|g|--image-pull-policy=Never|--hub-service|s|--hub-port|1|"
+            "--pod-address|::1|--namespace|n|--watch-namespaces|a, b,a|--lease|l|-v",
+            &line),
         -1);
     assert_string_equal(line.runtime_image, "i");
     assert_string_equal(line.cuda_image, "g");

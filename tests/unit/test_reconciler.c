@@ -33,8 +33,8 @@ static void test_reconciler__makes_what_a_job_needs_once(void **state)
  * job keeps it. */
 static void test_reconciler__gpus_get_the_image_with_cuda(void **state)
 {
-    static const char *const resources[] = {
-        "", ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}"};
+    static const char *const resources[] = {"",
+                                            ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}"};
     static const char *const images[] = {"runtime:1", "runtime-cuda:1"};
 
     (void)state;
