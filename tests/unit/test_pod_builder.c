@@ -1,113 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Pods as the builder makes them, looked at through the paths that the kubelet would read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "controller/fleetjob/job_secret.h"
-#include "controller/fleetjob/job_service.h"
-#include "controller/fleetjob/pod_agent.h"
-#include "controller/fleetjob/pod_builder.h"
-#include "libfleet/base/assert.h"
-#include "libfleet/base/cleanup.h"
-#include "libfleet/base/error.h"
-#include "libfleet/base/errors.h"
-#include "libfleet/base/json.h"
-
-#define RUNTIME "registry.local/runtime:1"
-
-#define TRAINING                                                                                   \
-    "training: {model: {name: gpt, layers: 1, heads: 1, width: 8, context: 8},"                    \
-    " data: {path: /data/t.txt, tokenizer: bytes}, optimizer: {name: adamw, learningRate: 0.001}," \
-    " globalBatchSize: 8, microBatchSize: 1, steps: 3}"
-
-static void read_job(const char *worker, const char *rest, struct fleetjob *job)
-{
-    struct fleet_strbuf text = {0}, words = {0};
-    struct fleet_errors errors = {0};
-
-    fleet_strbuf_appendf(&text,
-                         "{apiVersion: fleetjob.dev/v1alpha1, kind: FleetJob, metadata: {name: gpt,"
-                         " namespace: team, uid: 0123456789-abc, generation: 1},"
-                         " spec: {worker: %s, %s}}",
-                         worker, rest);
-    (void)fleetjob_read(text.text, text.length, job, &errors);
-    fleet_errors_print(&errors, &words);
-    if (errors.count > 0)
-        fail_msg("%s: %s", worker, words.text);
-    fleet_strbuf_release(&text);
-}
-
-static int64_t worker_bytes; /* by the plan */
-static bool has_json_logs;
-static const char *cuda_image;
-
-static cJSON *build(const struct fleetjob *job, int index, int attempt, const char *avoid)
-{
-    struct pod_builder_request request = {.job = job,
-                                          .index = index,
-                                          .attempt = attempt,
-                                          .runtime_image = RUNTIME,
-                                          .cuda_image = cuda_image,
-                                          .hub_address = "10.96.0.9:7443",
-                                          .secret = "gpt-abc",
-                                          .has_json_logs = has_json_logs,
-                                          .worker_bytes = worker_bytes,
-                                          .avoid_node = avoid};
-
-    return pod_builder_build(&request);
-}
-
-static void expect(const cJSON *pod, const char *path, const char *wanted)
-{
-    const cJSON *item = fleet_json_at(pod, path);
-    FLEET_AUTO_FREE char *printed = item ? fleet_json_print(item) : strdup("(none)");
-
-    if (strcmp(printed, wanted) != 0)
-        fail_msg("%s: expected %s, got %s", path, wanted, printed);
-}
-
-/* The value of a variable of the first container, or its field path. */
-static const char *variable(const cJSON *pod, const char *name)
-{
-    const cJSON *item;
-    const char *found = "(none)";
-    int count = 0;
-
-    cJSON_ArrayForEach(item, fleet_json_at(pod, "spec.containers[0].env"))
-    {
-        const char *field = NULL;
-        if (strcmp(cJSON_GetObjectItem(item, "name")->valuestring, name) != 0)
-            continue;
-        (void)fleet_json_opt_string(item, "valueFrom.fieldRef.fieldPath", &field, NULL);
-        found = field ? field : cJSON_GetObjectItem(item, "value")->valuestring;
-        count++;
-    }
-    if (count > 1)
-        fail_msg("%s is set %d times", name, count);
-    return found;
-}
-
-/* What the file for all workers says. */
-static void expect_common(const struct fleetjob *job, const char *name, const char *wanted)
-{
-    FLEET_AUTO_JSON cJSON *all = pod_agent_common_variables(job);
-    const char *found = "(none)";
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item,
-                       all) if (strcmp(cJSON_GetObjectItem(item, "name")->valuestring, name) == 0)
-        found = cJSON_GetObjectItem(item, "value")->valuestring;
-    assert_string_equal(found, wanted);
-}
+#include "tests/unit/pod_builder_fixture.h"
 
 /* An agent of another version may not read the file. */
 static void test_pod_builder__an_agent_of_another_image_has_all_in_its_environment(void **state)
@@ -380,46 +274,6 @@ static void test_pod_builder__the_hash_tells_templates_apart(void **state)
     fleetjob_release(&other);
 }
 
-static void test_pod_builder__a_frozen_image_stays(void **state)
-{
-    struct fleetjob job;
-    FLEET_AUTO_JSON cJSON *pod = NULL;
-
-    (void)state;
-    read_job("{replicas: 1}", TRAINING, &job);
-    job.status.image = strdup("registry.local/runtime@sha256:abc");
-    pod = build(&job, 0, 0, NULL);
-    expect(pod, "spec.containers[0].image", "\"registry.local/runtime@sha256:abc\"");
-    expect(pod, "spec.initContainers", "(none)");
-    fleetjob_release(&job);
-}
-
-/* The controller was upgraded since the job began: what replaces its pods is as they are. */
-static void test_pod_builder__a_frozen_agent_stays(void **state)
-{
-    static const struct {
-        const char *worker, *training, *image, *agent;
-    } cases[] = {
-        {"{replicas: 1, image: 'runtime:old'}", TRAINING, "runtime:old", "(none)"},
-        {"{replicas: 1, template: {spec: {containers: [{image: 'user:1'}]}}}", "", "user@sha256:1",
-         "\"runtime:old\""},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct fleetjob job;
-        FLEET_AUTO_JSON cJSON *pod = NULL;
-        read_job(cases[i].worker, cases[i].training, &job);
-        job.status.image = strdup(cases[i].image);
-        job.status.agent_image = strdup("runtime:old");
-        pod = build(&job, 0, 1, NULL);
-        assert_string_equal(cJSON_GetStringValue(fleet_json_at(pod, "spec.containers[0].image")),
-                            cases[i].image);
-        expect(pod, "spec.initContainers[0].image", cases[i].agent);
-        fleetjob_release(&job);
-    }
-}
-
 static void test_pod_builder__names_where_they_are_wanted(void **state)
 {
     struct fleetjob job;
@@ -457,49 +311,10 @@ static void test_pod_builder__secret_and_service(void **state)
     fleetjob_release(&job);
 }
 
-/* Only the built-in trainer uses CUDA's libraries of the installation, and only on NVIDIA GPUs. */
-static void test_pod_builder__workers_with_gpus_get_the_image_with_cuda(void **state)
-{
-    static const struct {
-        const char *worker, *rest, *image, *agent; /* agent: the init container's image */
-    } rows[] = {
-        {"{replicas: 1, resources: {limits: {nvidia.com/gpu: 2}}}", TRAINING, "\"cuda:1\"",
-         "(none)"},
-        {"{replicas: 1, resources: {limits: {nvidia.com/gpu: '1'}}}", TRAINING, "\"cuda:1\"",
-         "(none)"},
-        {"{replicas: 1, resources: {limits: {nvidia.com/gpu: 0}}}", TRAINING, "\"" RUNTIME "\"",
-         "(none)"},
-        {"{replicas: 1, resources: {limits: {amd.com/gpu: 1}}}", TRAINING, "\"" RUNTIME "\"",
-         "(none)"},
-        {"{replicas: 1, resources: {limits: {cpu: 1}}}", TRAINING, "\"" RUNTIME "\"", "(none)"},
-        {"{replicas: 1, template: {spec: {containers: [{name: a, image: mine,"
-         " resources: {limits: {nvidia.com/gpu: 1}}}]}}}",
-         TRAINING, "\"mine\"", "\"cuda:1\""},
-        {"{replicas: 1, template: {spec: {containers: [{name: a, image: mine, command: [x],"
-         " resources: {limits: {nvidia.com/gpu: 1}}}]}}}",
-         "strategyPolicy: Full", "\"mine\"", "\"" RUNTIME "\""},
-    };
-
-    (void)state;
-    cuda_image = "cuda:1";
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        struct fleetjob job;
-        FLEET_AUTO_JSON cJSON *pod = NULL;
-
-        read_job(rows[i].worker, rows[i].rest, &job);
-        pod = build(&job, 0, 0, NULL);
-        expect(pod, "spec.containers[0].image", rows[i].image);
-        expect(pod, "spec.initContainers[0].image", rows[i].agent);
-        fleetjob_release(&job);
-    }
-    cuda_image = NULL;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pod_builder__runs_the_runtime_image_as_it_is),
-        cmocka_unit_test(test_pod_builder__workers_with_gpus_get_the_image_with_cuda),
         cmocka_unit_test(test_pod_builder__an_agent_of_another_image_has_all_in_its_environment),
         cmocka_unit_test(test_pod_builder__workers_log_as_the_controller_does),
         cmocka_unit_test(test_pod_builder__is_restricted_unless_the_user_says_otherwise),
@@ -508,8 +323,6 @@ int main(void)
         cmocka_unit_test(test_pod_builder__keeps_no_entrypoint_where_the_agent_is_the_command),
         cmocka_unit_test(test_pod_builder__requests_what_the_plan_needs),
         cmocka_unit_test(test_pod_builder__the_hash_tells_templates_apart),
-        cmocka_unit_test(test_pod_builder__a_frozen_image_stays),
-        cmocka_unit_test(test_pod_builder__a_frozen_agent_stays),
         cmocka_unit_test(test_pod_builder__names_where_they_are_wanted),
         cmocka_unit_test(test_pod_builder__secret_and_service),
     };
