@@ -76,8 +76,8 @@ static void test_auto_parallel__divides_and_fuses_without_a_change(void **state)
         "comm_fusion: {allreduce: {mode: size, config: 1}}",
         "comm_fusion: {openstate: false}",
         "enable_parallel_optimizer: true",
-        "enable_parallel_optimizer: true, "
-        "parallel_optimizer_config: {optimizer_weight_shard_size: 2}",
+        ("enable_parallel_optimizer: true, "
+         "parallel_optimizer_config: {optimizer_weight_shard_size: 2}"),
         "force_fp32_communication: true, parameter_broadcast: true",
     };
     char plain[65], other[65];
