@@ -31,12 +31,17 @@ static int check(const struct grid_request *request, const struct grid *grid,
     return grid->model > 1 ? model_check_ranks(request->training, grid->model, err) : 0;
 }
 
-/* Bytes of computation and communication of a program; `shares`: replicas sum gradients. */
-static struct search_cost cost_of(const struct program *program, bool shares)
+/* Bytes of computation and communication of the slices of one device. */
+struct bytes {
+    double computation, forward, backward;
+};
+
+/* Those of a program; `shares`: replicas sum gradients. */
+static struct bytes bytes_of(const struct program *program, bool shares)
 {
     static const struct operator_strategy whole = {.parts = {1, 1, 1, 1, 1, 1, 1, 1},
                                                    .repeated = 1};
-    double computation = 0, forward = 0, backward = 0;
+    struct bytes out = {0};
 
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
@@ -47,23 +52,24 @@ static struct search_cost cost_of(const struct program *program, bool shares)
             continue;
         if (op_definition(op->kind)->is_communication) {
             double bytes = (double)program_var_bytes(&program->vars[op->inputs[0]]);
-            *(op->backward ? &backward : &forward) += bytes;
+            *(op->backward ? &out.backward : &out.forward) += bytes;
         } else if (!op->backward) {
             operator_axes_build(program, op, &axes);
             operator_strategy_cost(program, op, &axes, &whole, &cost);
-            computation += cost.forward_computation + (shares ? cost.parameters : 0);
-            backward += shares ? cost.parameters : 0;
+            out.computation += cost.forward_computation + (shares ? cost.parameters : 0);
+            out.backward += shares ? cost.parameters : 0;
         }
     }
-    return search_cost_of_operator(computation, forward, backward, 0);
+    return out;
 }
 
-/* The program of a rank that takes all samples of the busiest replica at once. */
-static int build(const struct grid_request *request, const struct grid *grid, struct plan *out,
-                 struct fleet_error *err)
+/* The program of a rank that takes all samples of the busiest replica at once, with so many layers.
+ */
+static int build(const struct grid_request *request, const struct grid *grid, int64_t layers,
+                 struct plan *out, struct fleet_error *err)
 {
     STRATEGY_AUTO struct strategy strategy = {0};
-    struct training_config training = *request->training; /* shallow: only the batch is another */
+    struct training_config training = *request->training; /* shallow: batch and layers are others */
     int64_t micro_batches = training_micro_batches(&training);
     struct fleet_errors errors = {0};
     struct plan_request plan;
@@ -71,6 +77,7 @@ static int build(const struct grid_request *request, const struct grid *grid, st
 
     training.micro_batch_size *= (micro_batches + grid->data - 1) / grid->data;
     training.global_batch_size = training.micro_batch_size;
+    training.model.layers = layers;
     strategy_init(&strategy);
     strategy.hybrid_configs.mp_degree = grid->model;
     strategy.hybrid_configs.has_mp_degree = strategy.has_hybrid_configs = KNOB_BY_NAME;
@@ -87,18 +94,49 @@ static int build(const struct grid_request *request, const struct grid *grid, st
     return rc < 0 ? -EINVAL : 0;
 }
 
+static int build_bytes(const struct grid_request *request, const struct grid *grid, int64_t layers,
+                       struct bytes *out, struct fleet_error *err)
+{
+    struct plan plan;
+
+    if (build(request, grid, layers, &plan, err) < 0)
+        return -EINVAL;
+    *out = bytes_of(&plan.program, grid->data > 1);
+    plan_release(&plan);
+    return 0;
+}
+
+/* All layers are alike, so two programs say what any number of layers costs. The controller asks
+ * whenever it reads the job, and a program of a thousand layers takes seconds. */
+static int count_bytes(const struct grid_request *request, const struct grid *grid,
+                       struct bytes *out, struct fleet_error *err)
+{
+    int64_t layers = request->training->model.layers;
+    struct bytes one, two;
+
+    if (layers <= 2)
+        return build_bytes(request, grid, layers, out, err);
+    if (build_bytes(request, grid, 1, &one, err) < 0 ||
+        build_bytes(request, grid, 2, &two, err) < 0)
+        return -EINVAL;
+    *out =
+        (struct bytes){one.computation + (double)(layers - 1) * (two.computation - one.computation),
+                       one.forward + (double)(layers - 1) * (two.forward - one.forward),
+                       one.backward + (double)(layers - 1) * (two.backward - one.backward)};
+    return 0;
+}
+
 int grid_score(const struct grid_request *request, const struct grid *grid, double *out,
                struct fleet_error *err)
 {
     static const struct search_weights weights = {
         .alpha = 1, .beta = SEARCH_BETA_DEFAULT, .memory_limit = INFINITY};
     struct search_cost cost;
-    struct plan plan;
+    struct bytes bytes;
 
-    if (check(request, grid, err) < 0 || build(request, grid, &plan, err) < 0)
+    if (check(request, grid, err) < 0 || count_bytes(request, grid, &bytes, err) < 0)
         return -EINVAL;
-    cost = cost_of(&plan.program, grid->data > 1);
-    plan_release(&plan);
+    cost = search_cost_of_operator(bytes.computation, bytes.forward, bytes.backward, 0);
     *out = search_score(&cost, &weights);
     return 0;
 }
