@@ -146,7 +146,8 @@ static void test_entrypoint__the_hook_ends_what_it_found_out(void **state)
         wait_for_output(&c, "main ");
         (void)enter(&c, hook, of_hook); /* it may die with the namespace */
         end(&c);
-        assert_int_equal(c.status, i == 0 ? 128 + SIGKILL : 9);
+        /* The limit of processor time may come before it opens a file again. */
+        assert_true(c.status == 128 + SIGKILL || (i == 1 && c.status == 9));
         release(&c);
     }
 }

@@ -307,7 +307,8 @@ static void test_operator_strategy__knows_every_kind(void **state)
         bool added = kind == OP_BATCH_NORM_SUMS || kind == OP_BATCH_NORM_GRAD_SUMS ||
                      kind == OP_SUBTRACT || kind == OP_DGC_SELECT || kind == OP_DGC ||
                      kind == OP_CROSS_ENTROPY_SUMS || kind == OP_JOIN_NORMS ||
-                     kind == OP_SPREAD_NORMS || kind == OP_TOTAL_NORM || kind == OP_TRUST_SQUARES;
+                     kind == OP_SPREAD_NORMS || kind == OP_TOTAL_NORM || kind == OP_TRUST_SQUARES ||
+                     kind == OP_OWN_ROWS;
         bool alone = op_definition((enum op_kind)kind)->is_communication || kind == OP_GRAD_NORM ||
                      kind == OP_CHECK_FINITE || added;
         if (alone != (operator_axes_class((enum op_kind)kind) == OPERATOR_ALONE))

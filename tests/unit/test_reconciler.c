@@ -50,6 +50,10 @@ static void test_reconciler__gpus_get_the_image_with_cuda(void **state)
         expect_pods(&w, 3, "gpt-worker-0-0", "gpt-worker-1-0", "gpt-worker-2-0");
         assert_string_equal(text_at(&w, PODS "/gpt-worker-2-0", "spec.containers[0].image"),
                             images[i]);
+        set_pod(&w, "gpt-worker-2-0", /* the node has the image without a digest */
+                "{\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"worker\","
+                "\"imageID\":\"sha256:1\"}]}}");
+        fake_io_run(w.io, 2000);
         assert_string_equal(text_at(&w, JOBS "/gpt", "status.image"), images[i]);
         assert_string_equal(text_at(&w, JOBS "/gpt", "status.agentImage"), images[i]);
         stop(&w);
