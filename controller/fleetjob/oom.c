@@ -22,6 +22,12 @@ static const struct observed_pod *find_ended(const struct pass *pass, int member
     return newest;
 }
 
+/* Causes of a hub that only knows that the worker is gone. */
+static bool is_unexplained(enum fleet_cause cause)
+{
+    return cause == FLEET_CAUSE_MEMBER_LOST || cause == FLEET_CAUSE_POD_GONE;
+}
+
 bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *cause,
                   int64_t since_wall_ms, int64_t until_wall_ms)
 {
@@ -29,7 +35,7 @@ bool oom_is_cause(const struct pass *pass, int member, int attempt, const char *
 
     if (fleet_cause_find(cause) == FLEET_CAUSE_OOM_KILLED)
         return true;
-    if (member < 0 || fleet_cause_find(cause) != FLEET_CAUSE_MEMBER_LOST)
+    if (member < 0 || !is_unexplained(fleet_cause_find(cause)))
         return false;
     pod = find_ended(pass, member, attempt);
     return pod && fleet_cause_find(pod->reason) == FLEET_CAUSE_OOM_KILLED &&
