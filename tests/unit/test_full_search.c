@@ -310,7 +310,6 @@ static void test_full_search__a_strategy_has_only_what_its_choice_divides(void *
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
         STRATEGY_AUTO struct strategy strategy;
-        strategy_init(&strategy);
         full_strategy(NULL, &rows[i].choice, &strategy);
         assert_int_equal(strategy.has_sharding != 0, rows[i].sharding);
         assert_int_equal(strategy.has_sharding_configs != 0, rows[i].sharding);
