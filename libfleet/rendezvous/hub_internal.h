@@ -166,7 +166,8 @@ int hub_holder_lost_shard(const struct hub *hub, struct hub_peer *const *list, s
  * has it? */
 bool hub_holder_is_awaited(struct hub *hub, struct hub_output *out);
 /* Does the member hold a state, or a shard of one, that is newer than the last checkpoint and that
- * no other connected member has? True also where only its ranks could say (jobs with cells). */
+ * no other connected member has? True for any such state if ranks share a model: then each member
+ * may hold a part that no other has. */
 bool hub_holder_is_alone(const struct hub *hub, const struct hub_peer *peer);
 /* Has a member come since the proposal that holds more than all that it chose? */
 bool hub_holder_has_come(const struct hub *hub);
