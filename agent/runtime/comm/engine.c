@@ -22,7 +22,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 
-#define SPIN_MS    0.05 /* of looking before a sleep */
+#define SPIN_MS    0.05 /* of looking before a sleep, since something moved */
 #define SPIN_TRIES 3    /* waits in a row that find nothing */
 #define SPIN_REST  64   /* waits without a poll of them */
 
@@ -396,8 +396,11 @@ int comm_wait(struct comm_request *run, struct fleet_error *err)
         return result(run, err);
     while (run->is_running) {
         bool may_sleep = !spins || fleet_monotonic_ms() >= sleep_at;
+        uint64_t moves = net->moves;
         move_on(net, may_sleep ? run : NULL);
         has_slept = has_slept || may_sleep;
+        if (spins && net->moves != moves)
+            sleep_at = fleet_monotonic_ms() + SPIN_MS;
     }
     if (!has_slept)
         net->patience = SPIN_TRIES;

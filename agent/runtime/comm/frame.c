@@ -233,6 +233,7 @@ static int push_lane(struct comm *comm, int peer, int lane, struct fleet_error *
             return moved == -EPIPE || moved == -ECONNRESET
                        ? last_word(comm, peer, err)
                        : broken(comm, peer, "send to", moved, err);
+        comm->net->moves++;
         out->done[lane] += (uint64_t)moved;
         out->left -= (uint64_t)moved;
         if (out->left == 0 && out->is_direct)
@@ -272,6 +273,7 @@ static int take_directly(struct comm *comm, int peer, struct fleet_error *err)
     if (piece > DIRECT_PIECE)
         piece = DIRECT_PIECE;
     rc = shm_read(pair, in->frame.address + taken, in->payload + taken, piece);
+    comm->net->moves++;
     in->done[0] += piece;
     if (rc == 0 && taken + piece == in->bytes)
         rc = shm_take(pair);
@@ -293,6 +295,7 @@ static int pull_lane(struct comm *comm, int peer, int lane, struct fleet_error *
             return 0;
         if (moved < 0)
             return broken(comm, peer, "receive from", moved, err);
+        comm->net->moves++;
         in->done[lane] += (uint64_t)moved;
         in->left -= (uint64_t)moved;
         if (was_header && in->done[0] >= header && check(comm, peer, err) < 0)
