@@ -3,13 +3,13 @@
 #define DISTRIBUTED_FS_S3_H
 
 /*
- * S3: objects in one bucket, by the REST API of 2006-03-01. s3.c has the operations on names,
- * s3_transfer.c the copies of files, s3_open.c the settings. A folder is a prefix that ends in "/";
- * make_folder() writes an empty object of that name.
+ * S3: the objects of one bucket, by the REST API of 2006-03-01. s3.c has the operations on names,
+ * s3_transfer.c copies files, s3_open.c reads the settings. A folder is a prefix of keys that ends
+ * in "/". make_folder() writes an empty object of that name.
  *
- * Writing is by whole objects: PUT, or a multipart upload that is completed at its end. So an
- * object has its old content, its new content, or is not there. Each request has the signed digest
- * of its body, so S3 refuses bytes that changed on the way.
+ * An object is written by one PUT, or by a multipart upload, which S3 completes at its end. So a
+ * reader finds the old object, the new one, or none; never a part. Each request has a signed digest
+ * of its body, so S3 refuses a body that was damaged on the network.
  */
 
 #include "distributed/fs/fs.h"
@@ -23,49 +23,50 @@
 
 struct s3 {
     struct http_client *http;
-    char *bucket, *base; /* URL of the bucket, without "/" at its end */
-    char *token;         /* header of a session; NULL: none */
-    int64_t part_bytes;  /* larger files are sent in parts */
+    char *bucket;
+    char *base;         /* URL of the bucket, without "/" at its end */
+    char *token;        /* the header with AWS_SESSION_TOKEN; NULL: none */
+    int64_t part_bytes; /* size of a part; a larger file is sent in parts */
 };
 
-/* Of "s3://BUCKET" or "s3://BUCKET/…". Settings and variables: fleet_fs.h. -EINVAL names what is
- * missing or wrong. */
+/* Open the bucket of "s3://BUCKET" or "s3://BUCKET/…": set fs->own. fleet_fs.h has the settings and
+ * variables. -EINVAL names the one that is missing or wrong. */
 int s3_open(struct fleet_fs *fs, const char *url, struct fleet_error *err);
 void s3_free(struct fleet_fs *fs);
 
-/* The key of a path: "s3://BUCKET/KEY", "/KEY" or "KEY", without "/" at its ends; "" is the
- * bucket itself. -EINVAL: another bucket, or a key that is too long. */
+/* Append the key of a path "s3://BUCKET/KEY", "/KEY" or "KEY", without "/" at its ends. The key of
+ * the bucket itself is "". -EINVAL: the path has another bucket, or the key is too long. */
 int s3_key(const struct s3 *s3, const char *path, struct fleet_strbuf *out,
            struct fleet_error *err);
 
-/* What differs from request to request. */
+/* One request to S3. */
 struct s3_call {
     const char *method, *key;
-    const char *query;        /* sorted, each with "="; NULL: none */
-    const char *headers[3];   /* further ones; NULL: none */
-    struct http_request data; /* body, source, sink; method, url and headers are set by s3_call() */
+    const char *query;        /* parameters, sorted by name, each with "="; NULL: none */
+    const char *headers[3];   /* further headers; NULL: none */
+    struct http_request data; /* the body, source or sink; s3_send() sets the other members */
 };
 
-/* Send it. 0 with a status of 2xx or 404, else: -EACCES, -EIO with S3's own words; errors of
- * http_send(). An error that S3 writes into an answer of status 200 is -EIO. Release *answer after
- * 0 only. */
+/* Send a request. Returns 0 if the status is 2xx or 404; then release *answer. -EACCES or -EIO: S3
+ * refused the request, also by an error in an answer of status 200; *err has S3's words. Errors of
+ * http_send(). */
 int s3_send(const struct s3 *s3, const struct s3_call *call, struct http_answer *answer,
             struct fleet_error *err);
 
-/* The same where there is nothing to read: 404 is -ENOENT. */
+/* Send a request and drop the answer. -ENOENT: the status is 404. Errors of s3_send(). */
 int s3_do(const struct s3 *s3, const struct s3_call *call, struct fleet_error *err);
 
-/* All keys that begin with `prefix`, in S3's order. Stops after `max` > 0 of them. */
+/* Append the keys that begin with `prefix`, in S3's order; if max > 0, at most `max` of them. */
 int s3_keys(const struct s3 *s3, const char *prefix, size_t max, struct fleet_fs_names *out,
             struct fleet_error *err);
 
-/* What has the key: enum fs_kind. */
+/* Returns what has the key (enum fs_kind), or an error. */
 int s3_kind(const struct s3 *s3, const char *key, struct fleet_error *err);
 
 /* Delete all keys of the list. */
 int s3_delete_keys(const struct s3 *s3, const struct fleet_fs_names *keys, struct fleet_error *err);
 
-/* of struct fs_operations */
+/* Operations of struct fs_operations. */
 int s3_upload(struct fleet_fs *fs, const char *local, const char *path, struct fleet_error *err);
 int s3_download(struct fleet_fs *fs, const char *path, const char *local, struct fleet_error *err);
 

@@ -2,24 +2,27 @@
 #ifndef DISTRIBUTED_FS_S3_XML_H
 #define DISTRIBUTED_FS_S3_XML_H
 
-/* As much XML as S3's answers need: elements without attributes that matter, found by name. */
+/*
+ * Reads XML, as far as the answers of S3 need it: it finds elements by name and ignores attributes.
+ * Pure.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
 
 struct s3_xml {
-    const char *at, *end; /* the content of an element, or what is left of a text */
+    const char *at, *end; /* the content of an element, or the rest of a text: bytes [at, end) */
 };
 
-/* The content of the next element `name` in *rest, which then begins behind it; false: there is
- * none. An element that does not end counts as none. */
+/* Set *out to the content of the next element `name` in *rest, and move *rest behind that element.
+ * False: there is no such element, or it has no end. */
 bool s3_xml_next(struct s3_xml *rest, const char *name, struct s3_xml *out);
 
-/* The content of the first element `name` below `in` as heap text, with entities replaced; NULL:
- * there is none. */
+/* The content of the first element `name` below `in`, with entities replaced. The caller frees it.
+ * NULL: there is none. */
 char *s3_xml_text(struct s3_xml in, const char *name);
 
-/* Replace %XX in place, as encoding-type=url asks S3 to write keys. */
+/* Replace each %XX by its byte, in place. S3 writes keys so if a request has encoding-type=url. */
 void s3_xml_unescape(char *text);
 
 #endif

@@ -3,7 +3,7 @@
 #define DISTRIBUTED_PS_PROOF_H
 
 /*
- * How both sides of a connection prove the job's secret:
+ * Each side of a connection proves that it knows the job's secret:
  *
  *     server ─▶ worker   nonce a
  *     worker ─▶ server   nonce b, HMAC(key, "worker" a b)
@@ -17,10 +17,11 @@
 #define PS_NONCE_SIZE 32
 #define PS_PROOF_SIZE 32
 
-/* The key of all processes that have the same secret and list of servers. -ENOTSUP:
- * FLEET_DATA_ENCRYPTION asks for more. */
+/* Make the key from the job's secret and the list of servers, so all processes of a job have the
+ * same key. -ENOTSUP: FLEET_DATA_ENCRYPTION is AES-GCM. -EINVAL: it has another value. */
 int ps_proof_key(const char *const *servers, int count, uint8_t out[32], struct fleet_error *err);
 
+/* HMAC(key, side a b); `side` is "worker" or "server". */
 void ps_proof_make(const uint8_t key[32], const char *side, const uint8_t a[PS_NONCE_SIZE],
                    const uint8_t b[PS_NONCE_SIZE], uint8_t out[PS_PROOF_SIZE]);
 

@@ -3,32 +3,34 @@
 #define FLEET_FLEET_FS_H
 
 /*
- * Files and folders on this machine, in HDFS or in S3: what `fleet.utils.LocalFS` and
- * `fleet.utils.HDFSClient` offer in Python. All have the same functions.
+ * Files and folders on this machine, in HDFS or in S3. The functions are the same for all file
+ * systems. They are those of Paddle's `fleet.utils.LocalFS` and `fleet.utils.HDFSClient`.
  *
- * HDFS is reached through the program HADOOP_HOME/bin/hadoop. Its arguments are passed as a list,
- * never through a shell. A command that fails is tried again; a path that exists or does not exist
- * is not a failure.
+ * HDFS ("hdfs:…"): the library runs the program HADOOP_HOME/bin/hadoop, without a shell. If a
+ * command fails, the library tries it again. A test for a path that does not exist is not a failed
+ * command.
  *
- * HDFS without that program is reached by its REST API, WebHDFS: "webhdfs://HOST:PORT/path", or
- * "/path", where HOST:PORT is the name node's address for HTTP; "swebhdfs:" is the same over TLS.
- * The name of the user is the setting "user.name=NAME", or HADOOP_USER_NAME. Kerberos is not
- * supported. A file is written beside its place and renamed.
+ * WebHDFS ("webhdfs://HOST:PORT/path"): the library uses the REST API of HDFS, without the program.
+ * HOST:PORT is the address of the name node for HTTP; "swebhdfs:" is the same over TLS. After
+ * fleet_fs_open() a path may also be "/path". The setting "user.name=NAME", or else
+ * HADOOP_USER_NAME, has the name of the user. Kerberos is not supported. A file is written beside
+ * its place and then renamed.
  *
- * S3 and what speaks its protocol is reached by HTTP, with AWS' signatures of version 4. A path is
- * "s3://BUCKET/KEY", or KEY with or without "/" before it. A folder is what keys with "/" make of
- * it. A request is tried again after broken connections, timeouts and answers that the server is
- * busy. An object is written whole or not at all; files above FLEET_S3_PART_BYTES are sent in parts
- * and appear with the last one. A move copies and deletes, object by object. With `overwrite` an
- * upload of a file replaces a file: the old one stays until the new one is complete. These
- * variables say where it is; entries of `settings` with their names go before them:
+ * S3 ("s3://BUCKET/KEY"): the library uses the REST API of S3, with AWS' signatures of version 4.
+ * After fleet_fs_open() a path may also be KEY or "/KEY". Keys that contain "/" make folders. If a
+ * connection breaks, a request times out or the server is busy, the library tries the request
+ * again. An object is written whole or not at all. A file above FLEET_S3_PART_BYTES is sent in
+ * parts, and appears with the last one. A move copies and deletes one object after the other. An
+ * upload of a file with `overwrite` replaces a file at once: the old one stays until the new one is
+ * complete. S3 has these settings; an entry of `settings` has priority over a variable of the same
+ * name:
  *
- *   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   needed
- *   AWS_SESSION_TOKEN                          of temporary keys
+ *   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY   required
+ *   AWS_SESSION_TOKEN                          for temporary keys
  *   AWS_REGION, AWS_DEFAULT_REGION             [us-east-1]
- *   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      http(s)://HOST[:PORT] of MinIO and others; the
- *                                              bucket is in the path then [AWS itself]
- *   AWS_CA_BUNDLE                              certificates that are trusted [the system's]
+ *   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      http(s)://HOST[:PORT] of another server, as MinIO.
+ *                                              URLs then have the bucket in their path [AWS]
+ *   AWS_CA_BUNDLE                              file of trusted certificates [the system's]
  *   FLEET_S3_PART_BYTES                        5242880 or more [67108864]
  *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
@@ -37,14 +39,15 @@
  *   -EEXIST    the path exists already (FSFileExistsError)
  *   -ETIMEDOUT a command of hadoop, or a request, took too long and was ended (FSTimeOut)
  *   -ECANCELED hadoop aborted with exit code 134 (FSShellCmdAborted)
- *   -EIO       a command of hadoop failed, with its last line of output (ExecuteError); S3 refused
- *              a request, with its words, or cannot be reached
- *   -EACCES    S3 does not accept the keys, or does not allow it
+ *   -EIO       a command of hadoop failed; *err has the last line of its output (ExecuteError). Or
+ *              a server refused a request; *err has its words. Or the server cannot be reached
+ *   -EACCES    the server does not accept the keys or the user, or does not allow the request
  *   -ENOTSUP   this file system does not have the function
- *   -EINVAL    an argument
+ *   -EINVAL    an argument is wrong
+ *   -ENOMEM    memory is exhausted
  *   -errno     of the local file system, with the path
  *
- * Threads: one file system may be used by several threads.
+ * Threads: several threads may use one struct fleet_fs at once.
  */
 
 #include <stdbool.h>
@@ -60,26 +63,27 @@ struct fleet_fs;
 
 #define FLEET_FS_SETTINGS_MAX 64
 
-/* Of HDFS and S3. Zeros are the defaults in brackets. */
+/* Options of HDFS, WebHDFS and S3. A member that is 0 or NULL has the default in brackets. */
 struct fleet_fs_options {
     const char *hadoop_home;     /* [HADOOP_HOME of the environment] */
-    const char *const *settings; /* "key=value", NULL ends the list. HDFS: each is passed as
-                                    -Dkey=value. S3: see above */
+    const char *const *settings; /* "key=value", NULL ends the list. HDFS: hadoop gets each entry as
+                                    -Dkey=value. WebHDFS and S3: see above */
     int timeout_ms;              /* of one command or request [300000] */
     int attempts;                /* of one command or request [5] */
     int pause_ms;                /* between two attempts [3000] */
 };
 
 /*
- * `url` chooses the file system: "file:…" or a path without a scheme is local, "hdfs:…" is HDFS by
- * the program, "webhdfs:…" and "swebhdfs:…" by HTTP, "s3://BUCKET…" is a bucket of S3. options may
- * be NULL. -EINVAL: another scheme, no hadoop_home, a setting that is missing or wrong.
+ * Open a file system. `url` chooses it: "file:…" or a path without a scheme is local, "hdfs:…" is
+ * HDFS by the program, "webhdfs:…" and "swebhdfs:…" by HTTP, "s3://BUCKET…" is a bucket of S3.
+ * options may be NULL; they are copied. The caller frees *out with fleet_fs_free(). -EINVAL: the
+ * scheme is another one, hadoop_home is missing, or a setting is missing or wrong.
  */
 int fleet_fs_open(const char *url, const struct fleet_fs_options *options, struct fleet_fs **out,
                   struct fleet_error *err);
 void fleet_fs_free(struct fleet_fs *fs); /* NULL is fine */
 
-/* false: local; true: files have to be copied to be opened by programs. */
+/* False: the file system is local. True: a program can open a file only after a download. */
 bool fleet_fs_needs_transfer(const struct fleet_fs *fs);
 
 struct fleet_fs_names {
@@ -88,38 +92,41 @@ struct fleet_fs_names {
 };
 void fleet_fs_names_release(struct fleet_fs_names *names);
 
-/* Names, not paths, of the folders and files in `path`. Both are empty if it does not exist. files
- * may be NULL: folders only. */
+/* List the names (not paths) of the folders and files in `path`. If `path` does not exist, both
+ * lists are empty. `files` may be NULL. Release both lists. */
 int fleet_fs_list(struct fleet_fs *fs, const char *path, struct fleet_fs_names *folders,
                   struct fleet_fs_names *files, struct fleet_error *err);
 
-/* 1, 0, or an error. */
+/* Each returns 1 (yes), 0 (no), or an error. */
 int fleet_fs_exists(struct fleet_fs *fs, const char *path, struct fleet_error *err);
 int fleet_fs_is_file(struct fleet_fs *fs, const char *path, struct fleet_error *err);
 int fleet_fs_is_folder(struct fleet_fs *fs, const char *path, struct fleet_error *err);
 
-/* With its parents. An existing folder is fine. -EEXIST: it is a file. */
+/* Make a folder and its parents. An existing folder is no error. -EEXIST: the path is a file. */
 int fleet_fs_make_folder(struct fleet_fs *fs, const char *path, struct fleet_error *err);
 
-/* A file, or a folder with all in it. A missing path is fine. Links are removed, not followed. */
+/* Delete a file, or a folder with its content. A missing path is no error. Links are removed, not
+ * followed. */
 int fleet_fs_delete(struct fleet_fs *fs, const char *path, struct fleet_error *err);
 
-/* -ENOENT: no source. -EEXIST: the target is there and `overwrite` is false. With `overwrite` the
- * target is deleted first. */
+/* Move a file or folder. With `overwrite` the target is deleted first. -ENOENT: the source is
+ * missing. -EEXIST: the target exists and `overwrite` is false. */
 int fleet_fs_move(struct fleet_fs *fs, const char *from, const char *to, bool overwrite,
                   struct fleet_error *err);
 
-/* An empty file. An existing one stays as it is; -EEXIST if exist_ok is false. */
+/* Make an empty file. An existing file does not change. -EEXIST: it exists and exist_ok is
+ * false. */
 int fleet_fs_touch(struct fleet_fs *fs, const char *path, bool exist_ok, struct fleet_error *err);
 
-/* The whole content, at most size_max bytes (-EFBIG), with a NUL behind it; free(*out). */
+/* Read a whole file. *out has *bytes bytes and a NUL behind them; the caller frees it. -EFBIG: the
+ * file has more than size_max bytes. */
 int fleet_fs_read(struct fleet_fs *fs, const char *path, size_t size_max, char **out, size_t *bytes,
                   struct fleet_error *err);
 
 /*
- * Copy a file, or a folder with all in it, from or to this machine. -ENOENT: no source. -EEXIST:
- * the target is there and `overwrite` is false. If a copy fails, its partial target is removed and
- * the copy is tried again. On the local file system both copy.
+ * Copy a file, or a folder with its content, from this machine (upload) or to it (download). If a
+ * copy fails, its partial target is removed, and the copy is tried again. -ENOENT: the source is
+ * missing. -EEXIST: the target exists and `overwrite` is false.
  */
 int fleet_fs_upload(struct fleet_fs *fs, const char *local, const char *path, bool overwrite,
                     struct fleet_error *err);

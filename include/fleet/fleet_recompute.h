@@ -3,16 +3,17 @@
 #define FLEET_FLEET_RECOMPUTE_H
 
 /*
- * A part of a model that keeps its inputs and not its activations: Paddle's recompute(function).
- * The forward pass runs the part once and keeps only copies of its inputs. The backward pass runs
- * it again from these copies, now keeping what its gradient needs, and then its gradient.
+ * Recompute a part of a model instead of keeping its activations: Paddle's recompute(function). The
+ * forward pass runs the part once and keeps copies of its inputs only. The backward pass runs the
+ * part again from these copies, and this time keeps its activations. Then it runs the part's
+ * gradient.
  *
- * The trainer writes the part as two functions. Random numbers of the second run are those of the
- * first one: the library copies the state of the trainer's generator before the first run, and
- * restores it for the second.
+ * The trainer writes the part as two functions. Both runs get the same random numbers: the library
+ * copies the state of the trainer's random number generator before the first run, and restores it
+ * for the second one.
  *
- * Every function returns 0 or a negative errno value, and then fills *err (NULL is fine).
- * Threads: one thread at a time uses one recomputation.
+ * Every function that can fail returns 0 or a negative errno value, and then fills *err (NULL is
+ * fine). Threads: one thread at a time uses a struct fleet_recompute.
  */
 
 #include "fleet.h"
@@ -25,25 +26,26 @@ struct fleet_recompute;
 
 #define FLEET_RECOMPUTE_TENSORS_MAX 64
 
-/* A part of a model. Its functions return 0 or a negative errno value with *err filled. */
+/* A part of a model. Its functions return 0, or a negative errno value and fill *err. */
 struct fleet_recompute_part {
-    /* outputs = f(inputs). keep: whether backward() follows, so that activations are needed. */
+    /* outputs = f(inputs). If keep is true, backward() follows, and the function keeps the
+     * activations for it. */
     int (*forward)(void *context, const struct fleet_tensor *inputs,
                    const struct fleet_tensor *outputs, bool keep, struct fleet_error *err);
-    /* input_gradients = those of the last forward() with keep. An entry whose data is NULL is not
-     * wanted. */
+    /* Compute input_gradients from output_gradients and the activations of the last forward() with
+     * keep. If the data of an entry are NULL, its gradient is not wanted. */
     int (*backward)(void *context, const struct fleet_tensor *output_gradients,
                     const struct fleet_tensor *input_gradients, struct fleet_error *err);
-    void *context;       /* for both */
-    void *random_state;  /* of the trainer's generator; NULL: the part uses no random numbers */
-    size_t random_bytes; /* of the state */
+    void *context;       /* an argument of both functions */
+    void *random_state;  /* state of the random number generator; NULL: the part does not use one */
+    size_t random_bytes; /* size of the state */
 };
 
 /*
- * Run part->forward() without keep. *part and its context stay the caller's until
- * fleet_recompute_free(); the lists and the tensors' memory may go. *out is freed with
- * fleet_recompute_free(). -EINVAL: no function, a number of tensors outside 1 to
- * FLEET_RECOMPUTE_TENSORS_MAX, a tensor without data. -ENOMEM; the function's own error.
+ * Run part->forward() without keep. The library copies *part and the inputs. It borrows the context
+ * and the state of the generator until the caller frees *out with fleet_recompute_free(). -EINVAL:
+ * a function is missing, the number of inputs or outputs is not in 1 to
+ * FLEET_RECOMPUTE_TENSORS_MAX, or a tensor has no data. -ENOMEM. Else the error of the function.
  */
 int fleet_recompute_forward(const struct fleet_recompute_part *part,
                             const struct fleet_tensor *inputs, int input_count,
@@ -51,9 +53,10 @@ int fleet_recompute_forward(const struct fleet_recompute_part *part,
                             struct fleet_recompute **out, struct fleet_error *err);
 
 /*
- * Run part->forward() with keep from the copies, into memory of the library, and then
- * part->backward(). The state of the generator afterwards is that before this call. -EINVAL: no
- * input gradient is wanted, or it was called before. -ENOMEM; the functions' own errors.
+ * Run part->forward() with keep on the copies of the inputs; its outputs go to memory of the
+ * library. Then run part->backward(). Afterwards the random number generator has the state that it
+ * had before this call. Call it once. -EINVAL: no input gradient is wanted, or it is the second
+ * call. -ENOMEM. Else the error of a function.
  */
 int fleet_recompute_backward(struct fleet_recompute *recompute,
                              const struct fleet_tensor *output_gradients,
