@@ -6,13 +6,13 @@
 #
 #   tests/image/run.sh [FOLDER]     what `make image` has built (build/images)
 #
-# The last line is "N passed, N failed".
+# The last line is "N passed, N failed, N skipped".
 set -uo pipefail
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 images=$(realpath "${1:-$repository/build/images}")
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 chroot=$(command -v chroot)
 loader=/fleetjob/lib/ld-linux-x86-64.so.2
 
@@ -196,7 +196,7 @@ agrees_with_dockerfile() { # agrees_with_dockerfile NAME
     expect "USER $(awk '$1 == "user" {print $2}' "$recipe")" "$(grep '^USER' <<<"$stage")" user &&
         expect "ENTRYPOINT [\"$(awk '$1 == "entrypoint" {print $2}' "$recipe")\"]" \
         "$(grep '^ENTRYPOINT' <<<"$stage")" entry &&
-        grep -F "COPY --from=build /image/$1/ /" <<<"$stage" &&
+        grep -E "^COPY --from=build(-cuda)? /image/$1/ /\$" <<<"$stage" &&
         grep -F "tools/image-root.sh images/$1 " "$repository/Dockerfile"
 }
 
@@ -204,6 +204,14 @@ agrees_with_dockerfile() { # agrees_with_dockerfile NAME
     echo "0 passed, 0 failed, 1 skipped"; exit 0; }
 for recipe in "$repository"/images/*; do
     name=${recipe##*/} root=$images/fleetjob-${recipe##*/}
+    check "$name: the Dockerfile agrees" agrees_with_dockerfile "$name"
+    # The libraries of this image are gigabytes of wheels; everything else must have been made.
+    if [ "$name" = runtime-cuda ] && [ ! -e "$root.tar" ]; then
+        echo "  skip  $name was not made: make image-cuda"
+        skipped=$((skipped + 1))
+        continue
+    fi
+    check "$name was made" test -d "$root" -a -s "$root.tar"
     while read -r program; do
         check "$program starts in an empty root" starts_in "$root" "$program *" \
             "/fleetjob/bin/$program" --version
@@ -216,7 +224,6 @@ for recipe in "$repository"/images/*; do
     check "$name needs nothing but itself" is_closed "$root"
     check "$name: the archive is sound" is_sound "$name"
     check "$name: made again, the same bytes" is_reproducible "$name"
-    check "$name: the Dockerfile agrees" agrees_with_dockerfile "$name"
     ! command -v skopeo >/dev/null ||
         check "$name: skopeo reads the archive" is_read_by_skopeo "$name"
 done
@@ -225,5 +232,5 @@ check "another image's libraries do not disturb" ignores_foreign_libraries \
 check "the agent installs its closure" installs_itself "$images/fleetjob-runtime"
 check "a job trains inside the image" trains "$images/fleetjob-runtime"
 check "its curve is drawn inside the image" draws "$images/fleetjob-runtime"
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
