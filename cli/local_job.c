@@ -32,7 +32,7 @@
 #define CERTIFICATE_DAYS 3650 /* validity of a CA that only this run uses */
 #define GRACE_MS         30000.0
 #define STATE_FILE_MS    100 /* minimum time between two writes of the state file */
-#define CLOSE_MS_MAX     500.0
+#define CLOSE_MS_MAX     10000.0
 #define LONG_STEP_MS     10000 /* longer steps are reported */
 
 void local_job_note(struct local_job *lj, const char *format, ...)
@@ -331,8 +331,8 @@ void local_job_run(struct local_job *lj)
     (void)uv_run(&lj->loop, UV_RUN_DEFAULT);
 }
 
-/* Run close callbacks. If a handle does not close in time, give it up, because the process ends
- * next. */
+/* Run close callbacks, which takes milliseconds where processors are free. If a handle does not
+ * close in time, give it up with the loop's memory, because the process ends next. */
 static void finish_loop(struct local_job *lj)
 {
     double give_up_ms = fleet_monotonic_ms() + CLOSE_MS_MAX;
