@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "cli/launcher_internal.h"
+#include "cli/line_stream.h"
 #include "cli/system/processes.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/child.h"
@@ -26,7 +27,6 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
-#define LINE_SIZE_MAX 16384
 #define KILL_AFTER_MS 5000 /* after the agent's own grace */
 
 static void free_handle(uv_handle_t *handle)
@@ -36,91 +36,12 @@ static void free_handle(uv_handle_t *handle)
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-static void flush_line(struct stream *stream)
+static void on_line(void *user, bool is_error, const char *text)
 {
-    struct launcher_config *config = &stream->pod->launcher->config;
+    struct pod *pod = user;
+    struct launcher_config *config = &pod->launcher->config;
 
-    config->line(config->user, &stream->pod->public, stream->is_error,
-                 fleet_strbuf_text(&stream->line));
-    fleet_strbuf_clear(&stream->line);
-}
-
-static void take_bytes(struct stream *stream, const char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        if (bytes[i] == '\n' || stream->line.length >= LINE_SIZE_MAX)
-            flush_line(stream);
-        if (bytes[i] != '\n')
-            fleet_strbuf_append_char(&stream->line, bytes[i]);
-    }
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
-{
-    struct stream *stream = handle->data;
-
-    (void)suggested;
-    *out = uv_buf_init(stream->chunk, sizeof(stream->chunk));
-}
-
-static void free_stream(uv_handle_t *handle)
-{
-    struct stream *stream = handle->data;
-
-    fleet_strbuf_release(&stream->line);
-    free(stream);
-}
-
-static void close_stream(struct stream **local)
-{
-    struct stream *stream = *local;
-
-    if (!stream)
-        return;
-    if (stream->line.length > 0)
-        flush_line(stream);
-    stream->pod = NULL;
-    *local = NULL;
-    uv_close((uv_handle_t *)&stream->pipe, free_stream);
-}
-
-static void on_read(uv_stream_t *handle, ssize_t size, const uv_buf_t *buffer)
-{
-    struct stream *stream = handle->data;
-
-    if (size > 0)
-        take_bytes(stream, buffer->base, (size_t)size);
-    else if (size < 0)
-        close_stream(&stream->pod->streams[stream->is_error]);
-}
-
-static void open_stream(struct pod *pod, bool is_error, int fd)
-{
-    struct stream *stream = calloc(1, sizeof(*stream));
-
-    fleet_assert(stream);
-    stream->pod = pod;
-    stream->is_error = is_error;
-    stream->pipe.data = stream;
-    (void)uv_pipe_init(pod->launcher->config.loop, &stream->pipe, 0);
-    (void)uv_pipe_open(&stream->pipe, fd);
-    (void)uv_read_start((uv_stream_t *)&stream->pipe, on_alloc, on_read);
-    pod->streams[is_error] = stream;
-}
-
-/* Read the rest of the pipe when its pod has ended. Output of a process that keeps the pipe open is
- * lost. */
-static void drain_stream(struct stream **local)
-{
-    uv_os_fd_t fd;
-    ssize_t size;
-
-    if (!*local)
-        return;
-    if (uv_fileno((uv_handle_t *)&(*local)->pipe, &fd) == 0)
-        while ((size = read(fd, (*local)->chunk, sizeof((*local)->chunk))) > 0)
-            take_bytes(*local, (*local)->chunk, (size_t)size);
-    close_stream(local);
+    config->line(config->user, &pod->public, is_error, text);
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -153,8 +74,9 @@ static int start(struct pod *pod)
         rc = start_agent(pod, fds, &pod->public.pid);
     }
     if (rc == 0) {
-        open_stream(pod, false, out[0]);
-        open_stream(pod, true, error[0]);
+        struct uv_loop_s *loop = pod->launcher->config.loop;
+        pod->streams[0] = line_stream_new(loop, out[0], false, on_line, pod);
+        pod->streams[1] = line_stream_new(loop, error[0], true, on_line, pod);
         out[0] = error[0] = -1;
     } else {
         pod->public.pid = 0;
@@ -211,8 +133,8 @@ static void stop_timer(struct pod *pod)
 
 static void free_pod(struct pod *pod)
 {
-    close_stream(&pod->streams[0]);
-    close_stream(&pod->streams[1]);
+    line_stream_close(&pod->streams[0]);
+    line_stream_close(&pod->streams[1]);
     stop_timer(pod);
     free(pod->public.name);
     free(pod->public.message);
@@ -233,8 +155,8 @@ static void pod_ended(struct pod *pod, int status)
     pod->public.pid = 0;
     pod->public.exit_code = fleet_child_exit_code(status);
     pod->public.finished_wall_ms = fleet_wall_ms();
-    drain_stream(&pod->streams[0]);
-    drain_stream(&pod->streams[1]);
+    line_stream_drain(&pod->streams[0]);
+    line_stream_drain(&pod->streams[1]);
     config->ended(config->user, &pod->public);
 }
 

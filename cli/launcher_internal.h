@@ -7,23 +7,13 @@
 #include <uv.h>
 
 #include "cli/launcher.h"
-#include "libfleet/base/strbuf.h"
 
-struct pod;
-
-/* One stream of a pod's output. libuv's close callback frees it, possibly after its pod. */
-struct stream {
-    uv_pipe_t pipe;
-    struct pod *pod; /* NULL once the pod is gone */
-    bool is_error;
-    struct fleet_strbuf line;
-    char chunk[16384];
-};
+struct line_stream;
 
 struct pod {
     struct launcher_pod public; /* first: what launcher_at() shows */
     struct launcher *launcher;
-    struct stream *streams[2];
+    struct line_stream *streams[2];
     uv_timer_t *kill_timer; /* NULL = not being deleted */
 };
 
