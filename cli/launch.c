@@ -8,6 +8,7 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/launch_servers.h"
 #include "cli/system/private_folder.h"
 #include "cli/yaml_print.h"
 #include "libfleet/base/assert.h"
@@ -71,11 +72,17 @@ int cli_launch(int argc, char **argv)
         (void)fprintf(stderr, "fleetjob launch: --log_dir: %s\n", err.text);
         return ARGUMENTS_NO;
     }
-    job = launch_job(&launch, argv + launch.first);
+    if (launch.has_servers && launch.prints_job) {
+        (void)fprintf(stderr, "fleetjob launch: --print-job: a FleetJob has no servers yet\n");
+        return ARGUMENTS_USAGE;
+    }
     if (!launch.prints_job && check_script(&launch, argv[launch.first], &err) < 0) {
         (void)fprintf(stderr, "fleetjob launch: %s\n", err.text);
         return ARGUMENTS_NO;
     }
+    if (launch.has_servers)
+        return launch_servers_run(&launch, argv + launch.first);
+    job = launch_job(&launch, argv + launch.first);
     if (!launch.prints_job)
         return run_job(job);
     yaml_print(job, &text);

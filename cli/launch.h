@@ -5,7 +5,7 @@
 /*
  * `fleetjob launch [OPTIONS] SCRIPT [ARGUMENTS…]`: the command line of Paddle's launcher and of
  * torchrun, as a job on this machine. launch_job.c makes the job of the options; `fleetjob run`
- * runs it.
+ * runs it. A job with servers of parameters has no agents and no hub: launch_servers.h runs it.
  */
 
 #include <stdbool.h>
@@ -24,7 +24,12 @@ struct launch_options {
     int restarts_max;      /* 3 */
     int elastic_timeout_s; /* 30 */
     bool is_module, prints_job;
-    int first; /* argv[first] is the script */
+    bool has_servers;             /* servers and workers instead of ranks */
+    int servers, workers;         /* how many; with has_servers at least 1 each */
+    const char *server_endpoints; /* "host:port,…", as many; NULL: at 127.0.0.1 */
+    const char *worker_endpoints;
+    int start_port; /* the first port at 127.0.0.1, servers before workers; 0: free ones */
+    int first;      /* argv[first] is the script */
 };
 
 /*
@@ -34,11 +39,18 @@ struct launch_options {
  */
 int launch_read(int argc, char **argv, struct launch_options *out);
 
+/* Endpoints of a list that launch_read() has accepted. */
+int launch_count_endpoints(const char *list);
+
 /* The FleetJob as JSON. */
 cJSON *launch_job(const struct launch_options *options, char **command);
 
 /* Whether python3 runs this script: its name ends in .py. */
 bool launch_is_python(const char *script);
+
+/* What a process executes: the interpreter if there is one, the script, its arguments. A heap array
+ * that ends with NULL; its texts are static or those of `command`. */
+char **launch_command(const struct launch_options *options, char **command);
 
 /* `fleetjob launch` */
 int cli_launch(int argc, char **argv);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The job that a launcher's command line means. */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/launch.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 
@@ -38,19 +39,34 @@ static void add_log_shell(const struct launch_options *o, cJSON *list)
     fleet_json_add_string(list, o->log_folder);
 }
 
+char **launch_command(const struct launch_options *options, char **command)
+{
+    static char python[] = "python3", unbuffered[] = "-u", module[] = "-m";
+    size_t count = 0, used = 0;
+    char **list;
+
+    while (command[count])
+        count++;
+    list = calloc(count + 4, sizeof(*list));
+    fleet_assert(list);
+    if (options->is_module || launch_is_python(command[0])) {
+        list[used++] = python;
+        list[used++] = unbuffered;
+    }
+    if (options->is_module)
+        list[used++] = module;
+    memcpy(list + used, command, count * sizeof(*list));
+    return list;
+}
+
 static void add_command(const struct launch_options *o, char **command, cJSON *container)
 {
+    FLEET_AUTO_FREE char **words = launch_command(o, command);
     cJSON *list = fleet_json_set_list(container, "command");
 
     if (o->log_folder)
         add_log_shell(o, list);
-    if (o->is_module || launch_is_python(command[0])) {
-        fleet_json_add_string(list, "python3");
-        fleet_json_add_string(list, "-u");
-    }
-    if (o->is_module)
-        fleet_json_add_string(list, "-m");
-    for (char **one = command; *one; one++)
+    for (char **one = words; *one; one++)
         fleet_json_add_string(list, *one);
 }
 

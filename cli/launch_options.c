@@ -9,12 +9,15 @@
 
 #include "cli/arguments.h"
 #include "cli/launch.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/variable.h"
 
 #define NODES_MAX     256
 #define PROCESSES_MAX 64
+#define SERVERS_MAX   256 /* FLEET_PS_SERVERS_MAX */
+#define WORKERS_MAX   256
 
 static const char usage[] =
     "Usage: fleetjob launch [OPTIONS] SCRIPT [ARGUMENTS…]\n"
@@ -33,12 +36,23 @@ static const char usage[] =
     "  --log_dir FOLDER        output of rank N goes to FOLDER/workerlog.N, not to the terminal\n"
     "  --log_overwrite         empty these files first\n"
     "  -m, --module            SCRIPT is a Python module\n"
+    "\n"
+    "With a parameter server (--run_mode ps), whose processes restart alone:\n"
+    "  --server_num N          servers, at free ports of 127.0.0.1\n"
+    "  --worker_num N          workers; also --trainer_num\n"
+    "  --servers LIST          servers at these addresses of this machine, HOST:PORT,…\n"
+    "  --workers LIST          workers likewise; also --trainers\n"
+    "  --start_port N          the first of consecutive ports, servers before workers\n"
+    "  --max_restart N         restarts of each process after failures (3)\n"
+    "\n"
     "  --print-job             print the FleetJob and run nothing\n"
     "  -h, --help              this text\n"
     "\n"
     "Names may have - instead of _. Paddle's variables win over options: PADDLE_NNODES,\n"
     "PADDLE_NPROC_PER_NODE, PADDLE_DEVICES, PADDLE_JOB_ID, PADDLE_LOG_DIR, PADDLE_LOG_OVERWRITE,\n"
-    "PADDLE_MAX_RESTART, PADDLE_ELASTIC_LEVEL, PADDLE_ELASTIC_TIMEOUT, PADDLE_RUN_MODE.\n"
+    "PADDLE_MAX_RESTART, PADDLE_ELASTIC_LEVEL, PADDLE_ELASTIC_TIMEOUT, PADDLE_RUN_MODE,\n"
+    "PADDLE_SERVER_NUM, PADDLE_TRAINER_NUM, PADDLE_SERVERS_ENDPOINTS, PADDLE_TRAINERS_ENDPOINTS,\n"
+    "PADDLE_START_PORT.\n"
     "Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.\n";
 
 /* ---- one option ------------------------------------------------------------------------------ */
@@ -70,13 +84,36 @@ static int read_nodes(const char *name, const char *text, struct launch_options 
     return rc;
 }
 
-static int read_mode(const char *name, const char *text, struct fleet_error *err)
+static int read_mode(const char *name, const char *text, struct launch_options *out,
+                     struct fleet_error *err)
 {
-    if (strcmp(text, "collective") == 0)
-        return 0;
-    return fleet_error(err, -EINVAL,
-                       "%s is \"%s\", allowed: collective. FleetJob has no parameter servers yet",
-                       name, text);
+    if (strcmp(text, "ps") == 0)
+        out->has_servers = true;
+    else if (strcmp(text, "collective") != 0)
+        return fleet_error(err, -EINVAL, "%s is \"%s\", allowed: collective, ps", name, text);
+    return 0;
+}
+
+/* "host:port,…", each different. Whether this machine has them is seen when they are used. */
+static int read_endpoints(const char *name, const char *text, const char **list,
+                          struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *copy = strdup(text);
+    char *rest = copy, *one;
+    int port;
+
+    while ((one = strsep(&rest, ",")) != NULL) {
+        const char *colon = strrchr(one, ':'), *other = rest;
+        size_t length = strlen(one);
+        if (!colon || colon == one ||
+            fleet_variable_parse(name, colon + 1, 1, 65535, &port, err) < 0)
+            return fleet_error(err, -EINVAL, "%s has \"%s\", needed: host:port", name, one);
+        for (; other && *other; other += strcspn(other, ","), other += *other == ',')
+            if (strcspn(other, ",") == length && strncmp(other, one, length) == 0)
+                return fleet_error(err, -EINVAL, "%s has %s twice", name, one);
+    }
+    *list = text;
+    return 0;
 }
 
 static int read_level(const char *name, const char *text, struct launch_options *out,
@@ -104,7 +141,12 @@ enum option_kind {
     OPTION_MODE,
     OPTION_NEEDLESS,      /* has a value; the hub does its work */
     OPTION_NEEDLESS_FLAG, /* has none */
+    OPTION_SERVER_COUNT,
+    OPTION_WORKER_COUNT,
     OPTION_SERVERS,
+    OPTION_WORKERS,
+    OPTION_PORT,
+    OPTION_MACHINES,
 };
 
 static const struct option {
@@ -131,7 +173,6 @@ static const struct option {
     {"log_level", OPTION_NEEDLESS, NULL},
     {"sort_ip", OPTION_NEEDLESS, NULL},
     {"host", OPTION_NEEDLESS, NULL},
-    {"start_port", OPTION_NEEDLESS, NULL},
     {"gloo_port", OPTION_NEEDLESS, NULL},
     {"with_gloo", OPTION_NEEDLESS, NULL},
     {"node_rank", OPTION_NEEDLESS, NULL},
@@ -143,17 +184,48 @@ static const struct option {
     {"rdzv_conf", OPTION_NEEDLESS, NULL},
     {"monitor_interval", OPTION_NEEDLESS, NULL},
     {"standalone", OPTION_NEEDLESS_FLAG, NULL},
-    {"servers", OPTION_SERVERS, NULL},
-    {"trainers", OPTION_SERVERS, NULL},
-    {"server_num", OPTION_SERVERS, NULL},
-    {"trainer_num", OPTION_SERVERS, NULL},
-    {"ips", OPTION_SERVERS, NULL},
+    {"server_num", OPTION_SERVER_COUNT, "PADDLE_SERVER_NUM"},
+    {"trainer_num", OPTION_WORKER_COUNT, "PADDLE_TRAINER_NUM"},
+    {"worker_num", OPTION_WORKER_COUNT, NULL},
+    {"servers", OPTION_SERVERS, "PADDLE_SERVERS_ENDPOINTS"},
+    {"trainers", OPTION_WORKERS, "PADDLE_TRAINERS_ENDPOINTS"},
+    {"workers", OPTION_WORKERS, NULL},
+    {"start_port", OPTION_PORT, "PADDLE_START_PORT"},
+    {"ips", OPTION_MACHINES, NULL},
 };
 
 static bool has_value(enum option_kind kind)
 {
     return kind != OPTION_OVERWRITE && kind != OPTION_MODULE && kind != OPTION_PRINT &&
            kind != OPTION_NEEDLESS_FLAG;
+}
+
+static void note_needless(const char *name)
+{
+    (void)fprintf(stderr, "note: %s has no effect: the hub of FleetJob connects the ranks\n", name);
+}
+
+/* Options of a job with servers, and what runs nowhere. */
+static int apply_servers(const struct option *option, const char *name, const char *value,
+                         struct launch_options *out, struct fleet_error *err)
+{
+    switch (option->kind) {
+    case OPTION_SERVER_COUNT:
+        return read_number(name, value, 1, SERVERS_MAX, &out->servers, err);
+    case OPTION_WORKER_COUNT:
+        return read_number(name, value, 1, WORKERS_MAX, &out->workers, err);
+    case OPTION_SERVERS:
+        return read_endpoints(name, value, &out->server_endpoints, err);
+    case OPTION_WORKERS:
+        return read_endpoints(name, value, &out->worker_endpoints, err);
+    case OPTION_PORT:
+        return read_number(name, value, 1, 65535, &out->start_port, err);
+    default:
+        return fleet_error(err, -EINVAL,
+                           "%s: `fleetjob launch` runs jobs on one machine. Print the job with "
+                           "--print-job to run it in a cluster",
+                           name);
+    }
 }
 
 /* `name` is how the user calls the option: with its dashes, or the variable. */
@@ -190,19 +262,14 @@ static int apply(const struct option *option, const char *name, const char *valu
         out->prints_job = true;
         return 0;
     case OPTION_MODE:
-        return read_mode(name, value, err);
+        return read_mode(name, value, out, err);
     case OPTION_NEEDLESS:
     case OPTION_NEEDLESS_FLAG:
-        (void)fprintf(stderr, "note: %s has no effect: the hub of FleetJob connects the ranks\n",
-                      name);
+        note_needless(name);
         return 0;
-    case OPTION_SERVERS:
-        return fleet_error(err, -EINVAL,
-                           "%s: `fleetjob launch` runs collective jobs on one machine. "
-                           "Print the job with --print-job to run it in a cluster",
-                           name);
+    default:
+        return apply_servers(option, name, value, out, err);
     }
-    return 0;
 }
 
 /* ---- the command line ------------------------------------------------------------------------ */
@@ -256,6 +323,62 @@ static int read_variables(struct launch_options *out, struct fleet_error *err)
     return rc;
 }
 
+int launch_count_endpoints(const char *list)
+{
+    int count = 1;
+
+    while ((list = strchr(list, ',')) != NULL) {
+        list++;
+        count++;
+    }
+    return count;
+}
+
+/* The number of a list's endpoints, or the number that an option gives; both must agree. */
+static int agree(const char *count_name, const char *list_name, const char *list, int *count,
+                 int max, struct fleet_error *err)
+{
+    int listed = list ? launch_count_endpoints(list) : *count;
+
+    if (listed == 0)
+        return fleet_error(err, -EINVAL, "a job with servers needs %s or %s", count_name,
+                           list_name);
+    if (*count > 0 && *count != listed)
+        return fleet_error(err, -EINVAL, "%s is %d, %s has %d endpoints", count_name, *count,
+                           list_name, listed);
+    if (listed > max)
+        return fleet_error(err, -EINVAL, "%s has %d endpoints, allowed: %d", list_name, listed,
+                           max);
+    *count = listed;
+    return 0;
+}
+
+/* What must fit together once all is read. */
+static int check_servers(struct launch_options *out, struct fleet_error *err)
+{
+    int rc;
+
+    out->has_servers |=
+        out->servers > 0 || out->workers > 0 || out->server_endpoints || out->worker_endpoints;
+    if (!out->has_servers) {
+        if (out->start_port > 0)
+            note_needless("--start_port");
+        return 0;
+    }
+    if (out->nodes_min != 1 || out->nodes_max != 1 || out->processes > 0)
+        return fleet_error(err, -EINVAL,
+                           "--%s: a job with servers has --worker_num workers on this machine",
+                           out->processes > 0 ? "nproc_per_node" : "nnodes");
+    rc = agree("--server_num", "--servers", out->server_endpoints, &out->servers, SERVERS_MAX, err);
+    if (rc == 0)
+        rc = agree("--worker_num", "--workers", out->worker_endpoints, &out->workers, WORKERS_MAX,
+                   err);
+    if (rc == 0 && out->start_port + out->servers + out->workers > 65536)
+        rc = fleet_error(err, -EINVAL, "--start_port is %d: %d processes need ports up to 65535",
+                         out->start_port, out->servers + out->workers);
+    return rc;
+}
+
 int launch_read(int argc, char **argv, struct launch_options *out)
 {
     struct fleet_error err;
@@ -275,6 +398,8 @@ int launch_read(int argc, char **argv, struct launch_options *out)
     }
     if (rc == 0)
         rc = read_variables(out, &err);
+    if (rc == 0)
+        rc = check_servers(out, &err);
     if (rc == 0 && at >= argc)
         rc = fleet_error(&err, -EINVAL, "name a script; fleetjob launch --help says how");
     if (rc < 0) {

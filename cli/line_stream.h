@@ -17,11 +17,11 @@ struct line_stream *line_stream_new(struct uv_loop_s *loop, int fd, bool is_erro
                                     line_stream_take take, void *user);
 
 /* The process has ended: take what the pipe holds now, and close. Output of a process that keeps
- * the pipe open is lost. *stream becomes NULL, and NULL is fine. The loop frees the memory in its
+ * the pipe open is lost. *local becomes NULL, and NULL is fine. The loop frees the memory in its
  * next turn. */
-void line_stream_drain(struct line_stream **stream);
+void line_stream_drain(struct line_stream **local);
 
 /* The same without reading; a line that has begun is taken. */
-void line_stream_close(struct line_stream **stream);
+void line_stream_close(struct line_stream **local);
 
 #endif

@@ -59,6 +59,6 @@ $(OUT)/tests/unit/test_ps_table: $(addprefix $(OUT)/,tests/unit/test_ps_table.o 
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lm
 
 # Its trainer with fleet.h is compiled by the test.
-$(OUT)/tests/integration/test_own_trainer: | $(LIBRARY)
+$(OUT)/tests/integration/test_own_trainer $(OUT)/tests/integration/test_launch_servers: | $(LIBRARY)
 
 -include $(LIBRARY_OBJECTS:.o=.d)

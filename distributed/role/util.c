@@ -11,7 +11,9 @@ static int world_check(const char *what, const char *comm_world, struct fleet_er
     if (comm_world && strcmp(comm_world, "worker") == 0)
         return 0;
     if (comm_world && (strcmp(comm_world, "server") == 0 || strcmp(comm_world, "all") == 0))
-        return fleet_error(err, -ENOTSUP, "%s: comm_world is \"%s\", but there are no servers",
+        return fleet_error(err, -ENOTSUP,
+                           "%s: comm_world is \"%s\", but only workers are connected to each "
+                           "other, allowed: worker",
                            what, comm_world);
     return fleet_error(err, -EINVAL, "%s: comm_world is \"%.40s\", allowed: worker, server, all",
                        what, comm_world ? comm_world : "(NULL)");

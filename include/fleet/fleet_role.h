@@ -84,8 +84,9 @@ int fleet_util_file_shard(const struct fleet_role *role, int files, int *first, 
 
 /*
  * Small exchanges of UtilBase between all workers, which have called fleet_env_init(). mode: "sum",
- * "min" or "max". comm_world: "worker"; "server" and "all" are -ENOTSUP, because there are no
- * servers yet. -EINVAL: another word. Else the errors of fleet_all_reduce() and its like.
+ * "min" or "max". comm_world: "worker"; "server" and "all" are -ENOTSUP, because servers are
+ * connected to workers only. -EINVAL: another word. Else the errors of fleet_all_reduce() and its
+ * like.
  */
 int fleet_util_all_reduce(const struct fleet_tensor *tensor, const char *mode,
                           const char *comm_world, struct fleet_error *err);

@@ -153,8 +153,8 @@ static void test_launch__wrong_options_are_one_message(void **state)
     refused("--nnodes is \"4:2\": the second number is less", "--nnodes", "4:2");
     refused("--nproc_per_node is \"gpu\"", "--nproc_per_node", "gpu");
     refused("unknown option --nnode;", "--nnode", "1");
-    refused("--run_mode is \"ps\", allowed: collective", "--run_mode", "ps");
-    refused("--ips: `fleetjob launch` runs collective jobs on one machine", "--ips", "a,b");
+    refused("--run_mode is \"rpc\", allowed: collective, ps", "--run_mode", "rpc");
+    refused("--ips: `fleetjob launch` runs jobs on one machine", "--ips", "a,b");
     run_words(&run, "launch", "--nnodes", NULL);
     expect_exit(&run, 2);
     expect_words(&run.err, "--nnodes: needs a value");
