@@ -206,6 +206,8 @@ static void report_departures(struct pass *pass)
         enum fleet_cause cause = pass_departure_cause(pod);
         if (cause == FLEET_CAUSE_NONE || has_failed_successor(in, pod))
             continue;
+        if (pod->phase == OBSERVED_PENDING) /* it has had no member: one that led before made it */
+            continue;
         out->departures =
             fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));
         out->departures[out->departure_count++] =

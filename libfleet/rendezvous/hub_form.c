@@ -28,11 +28,22 @@
 
 /* ---- ending a generation --------------------------------------------------------------------- */
 
+/* The newest generation, if the next hub reads of it in the status; `own` otherwise. A member that
+ * has done all steps of an earlier generation waits until the job ends or it hears of a later one.
+ */
+static struct fleet_generation ended_for(const struct hub *hub, struct fleet_generation own)
+{
+    bool is_outdated = fleet_generation_compare(own, hub->newest) < 0;
+
+    return is_outdated && fleet_generation_is_none(hub->unrecorded) ? hub->newest : own;
+}
+
 void hub_form_abort(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
     struct message message = {
         .type = MESSAGE_ABORT,
-        .abort = {.generation = peer->place >= 0 ? hub->newest : peer->status.generation,
+        .abort = {.generation =
+                      peer->place >= 0 ? hub->newest : ended_for(hub, peer->status.generation),
                   .cause = hub->incident.is_open ? hub->incident.cause
                                                  : fleet_cause_word(FLEET_CAUSE_SUPERSEDED),
                   .member = hub->incident.is_open ? hub->incident.member : -1}};

@@ -122,17 +122,18 @@ static void on_abort(struct member *member, const struct message_abort *m,
                      struct member_output *out)
 {
     bool was_delivered = member->is_joined && !member->is_pending, is_news;
+    int newer = fleet_generation_compare(m->generation, member->obeyed);
 
-    if (fleet_generation_compare(m->generation, member->obeyed) < 0 || member_is_done(member))
-        return; /* (1) */
+    if (newer < 0 || (newer == 0 && member_is_done(member)))
+        return; /* (1); or all steps are done, and the hub hears it with the next heartbeat */
     if (was_delivered)
         member_abort_trainers(member, m->cause, out);
-    if (fleet_generation_compare(m->generation, member->obeyed) > 0 && member->has_assignment) {
+    if (newer > 0 && member->has_assignment) {
         message_release(&member->assignment); /* the assign of the aborted generation never came */
         member->has_assignment = false;
         member->place = -1;
     }
-    is_news = member->is_joined || fleet_generation_compare(m->generation, member->obeyed) > 0;
+    is_news = member->is_joined || newer > 0;
     member->obeyed = m->generation;
     member->is_joined = member->is_pending = false;
     if (!is_news) {

@@ -34,6 +34,7 @@ struct peer {
     int place; /* of the last assign, -1 = not in it */
     int first_rank;
     int assigns, aborts, leaves, dones, refused, closed, values, checkpoints;
+    struct fleet_generation aborted;         /* by the last abort */
     char abort_cause[MESSAGE_CAUSE_MAX + 1]; /* of the last one */
     const char *left_for;    /* cause for which a hub ended its generation, as reported; or NULL */
     int64_t checkpoint_step; /* that the hub has acknowledged */
@@ -96,9 +97,11 @@ static inline void take_sent(struct peer *peer, const struct message_text *text)
     }
     if (message.type == MESSAGE_HEARTBEAT)
         peer->checkpoint_step = message.heartbeat.checkpoint_step;
-    peer->aborts += message.type == MESSAGE_ABORT;
-    if (message.type == MESSAGE_ABORT)
+    if (message.type == MESSAGE_ABORT) {
+        peer->aborts++;
+        peer->aborted = message.abort.generation;
         (void)snprintf(peer->abort_cause, sizeof(peer->abort_cause), "%s", message.abort.cause);
+    }
     peer->leaves += message.type == MESSAGE_LEAVE;
     peer->values += message.type == MESSAGE_VALUE;
     peer->checkpoints += message.type == MESSAGE_CHECKPOINT;

@@ -96,6 +96,31 @@ static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(voi
     stop();
 }
 
+/* It may have done all steps of its generation, and waits until it hears of a later one (seed
+ * 3117004088). A generation that the status lacks must not be spread by a member that was not in
+ * it. */
+static void test_hub_members__a_new_hub_names_the_later_generation(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 6}, .progress_step = 40};
+
+    (void)state;
+    for (int is_recorded = 0; is_recorded < 2; is_recorded++) {
+        s.recorded.counter = is_recorded ? 6 : 4;
+        start(1, 2, &s);
+        remember(0, 1);
+        w.peers[0].status.generation.counter = is_recorded ? 5 : 3;
+        w.confirms = is_recorded;
+        if (!is_recorded) { /* a member of generation 5 comes before the late one of 3 */
+            remember(1, 1);
+            hello(1);
+        }
+        hello(0);
+        assert_int_equal(w.peers[0].aborts, 1);
+        assert_int_equal(w.peers[0].aborted.counter, is_recorded ? 6 : 3);
+        stop();
+    }
+}
+
 /* Its steps were reported to the hub before, which is gone with them. Without an answer the member
  * that leaves would not say goodbye (seed 3108004570). While it runs, the steps come. */
 static void test_hub_members__a_new_hub_takes_a_checkpoint_whose_steps_nobody_tells(void **state)
@@ -223,6 +248,7 @@ int main(void)
         TEST(a_new_hub_learns_restarts_that_were_not_recorded),
         TEST(a_new_hub_waits_for_a_pod_of_which_one_trainer_died),
         TEST(a_new_hub_learns_what_runs_and_leaves_it_alone),
+        TEST(a_new_hub_names_the_later_generation),
         TEST(a_new_hub_takes_a_checkpoint_whose_steps_nobody_tells),
         TEST(a_new_hub_waits_for_members_that_it_has_not_heard_of),
         TEST(a_hub_that_has_moved_waits_longer),

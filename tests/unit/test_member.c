@@ -390,6 +390,28 @@ static void test_member__an_abort_of_what_it_never_got_is_confirmed(void **state
     stop();
 }
 
+/* Another member of its generation fails, and the hub does not know yet that this one is done. Only
+ * a later generation, which it heard nothing of, ends its wait (seed 3117004088). */
+static void test_member__has_done_all_steps_unless_a_later_generation_began(void **state)
+{
+    (void)state;
+    run_as(0);
+    step(2);
+    member_trainer_finished(w.member, 0, 2, 1.25, "ab", w.now_ms, &w.out);
+    clear();
+    abort_generation(1);
+    assert_int_equal(w.out.count, 0);
+    abort_generation(2);
+    assert_int_equal(count(MEMBER_ABORT), 1);
+    up(0, 2);
+    assert_int_equal(last_status(MESSAGE_READY).state, MESSAGE_STATE_WAITING);
+    assert_int_equal(last_status(MESSAGE_READY).step, 2);
+    assert_int_equal(sent(MESSAGE_FINISHED, NULL), 0);
+    assign(3, 1, 0);
+    assert_int_equal(count(MEMBER_ASSIGN), 1);
+    stop();
+}
+
 #define TEST(name) cmocka_unit_test(test_member__##name)
 
 int main(void)
@@ -411,6 +433,7 @@ int main(void)
         TEST(an_assign_waits_until_the_trainers_have_left),
         TEST(an_assign_it_is_not_part_of_is_ignored),
         TEST(an_abort_of_what_it_never_got_is_confirmed),
+        TEST(has_done_all_steps_unless_a_later_generation_began),
     };
     return cmocka_run_group_tests_name("member", tests, NULL, NULL);
 }

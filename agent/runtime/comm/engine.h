@@ -172,7 +172,7 @@ struct comm_net {
     struct pollfd *polls;
     struct comm_pair **polled; /* [poll_count] */
     size_t poll_count, poll_capacity;
-    int patience; /* further polls without result before a sleep; <= 0: sleep at once */
+    int patience;   /* further polls without result before a sleep; <= 0: sleep at once */
     uint64_t moves; /* times that bytes went to or came from a peer */
 
     /* to connect groups */
