@@ -91,8 +91,8 @@ int launch_endpoints_make(const struct launch_options *o, struct launch_endpoint
                           struct fleet_error *err)
 {
     int count = o->servers + o->workers, rc;
-    int next_port = o->start_port > 0 && !o->server_endpoints ? o->start_port + o->servers
-                                                               : o->start_port;
+    int next_port =
+        o->start_port > 0 && !o->server_endpoints ? o->start_port + o->servers : o->start_port;
     FLEET_AUTO_FREE int *sockets = calloc((size_t)count, sizeof(*sockets));
 
     fleet_assert(sockets);

@@ -42,8 +42,8 @@ __attribute__((format(printf, 2, 3))) static void add(struct list *list, const c
 /* As Paddle's launcher: processes of one job do not talk through a proxy. */
 static bool is_hidden(const char *entry)
 {
-    static const char *const names[] = {"http_proxy=", "https_proxy=", "HTTP_PROXY=",
-                                        "HTTPS_PROXY="};
+    static const char *const names[] = {
+        "http_proxy=", "https_proxy=", "HTTP_PROXY=", "HTTPS_PROXY="};
 
     for (size_t i = 0; i < FLEET_COUNT(names); i++)
         if (strncmp(entry, names[i], strlen(names[i])) == 0)

@@ -20,10 +20,10 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/error.h"
 
-#define CLOSE_MS   5000 /* for servers whose workers have ended */
-#define STOP_MS    3000 /* from SIGTERM to SIGKILL, as Paddle's launcher */
+#define CLOSE_MS    5000 /* for servers whose workers have ended */
+#define STOP_MS     3000 /* from SIGTERM to SIGKILL, as Paddle's launcher */
 #define INTERRUPTED 130
-#define SIGNALS    3
+#define SIGNALS     3
 
 enum phase {
     RUNNING,

@@ -27,9 +27,9 @@ int launch_servers_run(const struct launch_options *options, char **command);
 
 struct launch_endpoints;
 
-/* Variables of a server or worker: those that Paddle's launcher sets, then ours. Heap, "NAME=value",
- * ends with NULL; free it with launch_free_environment(). `secret` becomes FLEET_WORLD_SECRET unless
- * the user has set one. */
+/* Variables of a server or worker: those that Paddle's launcher sets, then ours. A heap array of
+ * "NAME=value" that ends with NULL; free it with launch_free_environment(). `secret` becomes
+ * FLEET_WORLD_SECRET unless the user has set one. */
 char **launch_environment(const struct launch_options *options,
                           const struct launch_endpoints *endpoints, const char *secret,
                           bool is_server, int index);

@@ -7,8 +7,8 @@
  *     cc click-through.c $(pkg-config --cflags --libs fleet) -lm -o click-through
  *     fleetjob launch --server_num 2 --worker_num 2 click-through 500 SNAPSHOTS
  *
- * In sync mode a server writes a snapshot to the folder SNAPSHOTS after each step. So if a server or
- * a worker is killed, nothing is lost, and the last line is the same. All servers and their
+ * In sync mode a server writes a snapshot to the folder SNAPSHOTS after each step. So if a server
+ * or a worker is killed, nothing is lost, and the last line is the same. All servers and their
  * successors must reach the folder.
  */
 #include <fleet/fleet_ps.h>

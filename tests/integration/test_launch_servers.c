@@ -116,10 +116,10 @@ static void test_launch_servers__a_killed_worker_changes_no_bit(void **state)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-#define SHOW                                                                                      \
-    "#!/bin/sh\n"                                                                                 \
-    "echo \"$TRAINING_ROLE $PADDLE_ROLE $POD_IP:$PADDLE_PORT id '$PADDLE_TRAINER_ID' of "         \
-    "$PADDLE_TRAINERS_NUM, servers $PADDLE_PSERVERS_IP_PORT_LIST, proxy '$http_proxy': $*\"\n"    \
+#define SHOW                                                                                   \
+    "#!/bin/sh\n"                                                                              \
+    "echo \"$TRAINING_ROLE $PADDLE_ROLE $POD_IP:$PADDLE_PORT id '$PADDLE_TRAINER_ID' of "      \
+    "$PADDLE_TRAINERS_NUM, servers $PADDLE_PSERVERS_IP_PORT_LIST, proxy '$http_proxy': $*\"\n" \
     "[ -n \"$FLEET_WORLD_SECRET\" ]\n"
 
 static void test_launch_servers__processes_get_the_variables_of_paddle(void **state)
@@ -151,11 +151,10 @@ static void test_launch_servers__processes_get_the_variables_of_paddle(void **st
 
 static void test_launch_servers__a_process_that_fails_too_often_ends_the_job(void **state)
 {
-    const char *script = write_script("fails",
-                                      "#!/bin/sh\n"
-                                      "[ $TRAINING_ROLE = PSERVER ] && exec sleep 1000\n"
-                                      "[ $PADDLE_TRAINER_ID = 0 ] && exec sleep 1000\n"
-                                      "exit 7\n");
+    const char *script = write_script("fails", "#!/bin/sh\n"
+                                               "[ $TRAINING_ROLE = PSERVER ] && exec sleep 1000\n"
+                                               "[ $PADDLE_TRAINER_ID = 0 ] && exec sleep 1000\n"
+                                               "exit 7\n");
     struct run run;
 
     (void)state;
@@ -171,11 +170,10 @@ static void test_launch_servers__a_process_that_fails_too_often_ends_the_job(voi
 /* The server ignores SIGTERM, so it is killed in the end. */
 static void test_launch_servers__the_job_ends_with_its_workers(void **state)
 {
-    const char *script = write_script("stays",
-                                      "#!/bin/sh\n"
-                                      "[ $TRAINING_ROLE = TRAINER ] && exit 0\n"
-                                      "trap '' TERM\n"
-                                      "while :; do sleep 1; done\n");
+    const char *script = write_script("stays", "#!/bin/sh\n"
+                                               "[ $TRAINING_ROLE = TRAINER ] && exit 0\n"
+                                               "trap '' TERM\n"
+                                               "while :; do sleep 1; done\n");
     struct run run;
 
     (void)state;
@@ -274,7 +272,6 @@ static void test_launch_servers__wrong_options_are_one_message(void **state)
             "--worker_num=1");
 }
 
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -288,5 +285,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_launch_servers__wrong_options_are_one_message),
     };
 
-    return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder) : 1;
+    return find_everything(argc, argv) ? cmocka_run_group_tests(tests, make_folder, remove_folder)
+                                       : 1;
 }
