@@ -29,8 +29,7 @@
 /* ---- ending a generation --------------------------------------------------------------------- */
 
 /* The newest generation, if the next hub reads of it in the status; `own` otherwise. A member that
- * has done all steps of an earlier generation waits until the job ends or it hears of a later one.
- */
+ * has done all steps of an earlier generation waits until the job ends or a later one is named. */
 static struct fleet_generation ended_for(const struct hub *hub, struct fleet_generation own)
 {
     bool is_outdated = fleet_generation_compare(own, hub->newest) < 0;

@@ -96,7 +96,7 @@ static void test_hub_members__a_new_hub_learns_what_runs_and_leaves_it_alone(voi
     stop();
 }
 
-/* It may have done all steps of its generation, and waits until it hears of a later one (seed
+/* It may have done all steps of its generation, and waits until a later one is named (seed
  * 3117004088). A generation that the status lacks must not be spread by a member that was not in
  * it. */
 static void test_hub_members__a_new_hub_names_the_later_generation(void **state)

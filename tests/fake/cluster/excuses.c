@@ -14,8 +14,10 @@
  *               the members that know it has spoken to the next one, and a fault has deleted a pod
  *               since: one of the generation (seeds 100655043, 100635074, 100643082; with a
  *               survivor that only misses its peer, 3100701642), or one that came after it (seeds
- *               100702590 and 100802492), though it may never have run (seed 103000245). A pod that
- *               the controller deleted, or that was deleted before the trainer died, is no excuse.
+ *               100702590 and 100802492), though it may never have run (seed 103000245). The status
+ *               says how many workers a generation has, not which, so a deleted pod that is still
+ *               there may be any of them (seed 1117014110). A pod that the controller deleted, or
+ *               that was gone before the trainer died, is no excuse.
  *   unknown     The history does not tell a restart. Another leader than the one that made the
  *               generation recorded it, and had it from a member, which does not know why (seed
  *               3103001607).
@@ -109,6 +111,15 @@ static bool is_member(const struct cluster *c, const struct cluster_run *run, co
     return false;
 }
 
+/* Its worker had not ended at that time, so the pod was there for as long, or longer. */
+static bool was_there(const struct cluster *c, const struct cluster_pod *pod, double at_ms)
+{
+    for (int i = 0; i < c->agent_count; i++)
+        if (strcmp(c->agents[i].uid, pod->uid) == 0)
+            return c->agents[i].is_alive || c->agents[i].ended_ms >= at_ms;
+    return false;
+}
+
 bool cluster_excuse_death(struct cluster *c, const struct cluster_run *before)
 {
     bool is_since = false;
@@ -116,8 +127,10 @@ bool cluster_excuse_death(struct cluster *c, const struct cluster_run *before)
     for (int i = 0; i < c->pod_count; i++) {
         const struct cluster_pod *pod = &c->pods[i];
         is_since |= is_member(c, before, pod->uid);
-        if (is_since && pod->job == before->job && pod->deleted_ms > 0 &&
-            pod->deleted_ms >= before->killed_ms - KUBELET_MS) {
+        if (pod->job != before->job || pod->deleted_ms <= 0)
+            continue;
+        if ((is_since && pod->deleted_ms >= before->killed_ms - KUBELET_MS) ||
+            was_there(c, pod, before->killed_ms)) {
             c->excuses |= CLUSTER_EXCUSE_DELETION;
             return true;
         }
