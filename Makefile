@@ -313,6 +313,9 @@ soak: $(OUT)/tests/sim/test_cluster $(QUICK_MEMORY)
 	@HISTORIES=$(HISTORIES) FIRST=$(FIRST) JOBS=$(JOBS) \
 	    $(if $(filter release,$(VARIANT)),LD_PRELOAD=$(abspath $(QUICK_MEMORY))) $<
 
+check-reshard: ## every pair of placements on a mesh of two dimensions, by four processes
+check-reshard: $(OUT)/tests/integration/test_dtensor
+	@FLEET_ALL_PAIRS=1 $<
 combinations: ## 500 random strategies, models and numbers of workers by seeds from FIRST (1)
 combinations: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_combinations
 	@COMBINATIONS=500 FIRST=$(FIRST) FLEET_BIN=$(abspath $(BIN)) \
@@ -492,8 +495,9 @@ FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
 .PHONY: check-foreign chaos check-chaos check-model check-transformers check-valgrind install \
-    golden threaded check-chart check-image closure image image-cuda generate verify all programs \
-    tests test e2e check check-all check-levels prerequisites prerequisites-test demo demo-down \
-    demo-local check-asan check-tsan fuzz fuzzers soak bench combinations benches bench-comm \
-    bench-network bench-cluster format check-format check-width check-size check-prose check-tests \
-    check-logs check-docs lint pictures stats folders check-includes check-headers clean help
+    golden threaded check-chart check-image closure image image-cuda generate verify all \
+    programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo \
+    demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench combinations benches \
+    bench-comm check-reshard bench-network bench-cluster format check-format check-width \
+    check-size check-prose check-tests check-logs check-docs lint pictures stats folders \
+    check-includes check-headers clean help

@@ -7,7 +7,8 @@ LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
     $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c \
         file.c random.c strbuf.c variable.c) \
-    $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c) libfleet/program/buckets.c
+    $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c) libfleet/program/buckets.c \
+    $(addprefix libfleet/autoparallel/mesh/,mesh.c reshard.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
 $(LIBRARY_OUT)/agent/runtime/comm/type.o: CFLAGS += -O3
@@ -36,9 +37,9 @@ install-library: library ## the library, its headers, its pkg-config file and it
 
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
-    $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed \
+    $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed test_dtensor test_dtensor_use \
         test_fleet_data test_fs test_fs_s3 test_fs_webhdfs test_ps test_ps_click test_ps_faults \
-        test_recompute test_rpc test_spawn)
+        test_recompute test_rpc test_spawn test_split)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread -lm
 

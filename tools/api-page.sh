@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tests='tests/integration/test_ddp.c tests/integration/test_ddp_use.c
     tests/integration/test_distributed.c tests/integration/test_rpc.c
+    tests/integration/test_dtensor.c tests/integration/test_dtensor_use.c
+    tests/integration/dtensor_fixture.h tests/integration/test_split.c
     tests/integration/test_fs.c tests/integration/fs_fixture.h tests/integration/test_fs_s3.c
     tests/integration/test_fleet_data.c tests/integration/test_fs_webhdfs.c
     tests/integration/test_inference_model.c
@@ -22,7 +24,8 @@ What `paddle.distributed` offers, and the C function that stands for it in `flee
 lie in the host's memory. Data parallelism is in [fleet_ddp.h](../../include/fleet/fleet_ddp.h), RPC
 in [fleet_rpc.h](../../include/fleet/fleet_rpc.h), file systems are in
 [fleet_fs.h](../../include/fleet/fleet_fs.h), parameter servers in
-[fleet_ps.h](../../include/fleet/fleet_ps.h). The compute stream of host memory is the calling
+[fleet_ps.h](../../include/fleet/fleet_ps.h), meshes in
+[fleet_mesh.h](../../include/fleet/fleet_mesh.h). The compute stream of host memory is the calling
 thread, so the functions for streams are those without; `fleet.stream` in Python has Paddle's
 arguments.
 END

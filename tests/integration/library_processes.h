@@ -24,7 +24,7 @@
 
 #include "include/fleet/fleet.h"
 
-#define PROCESSES_MAX 3
+#define PROCESSES_MAX 4
 
 static int rank, world;
 static struct fleet_error err;
