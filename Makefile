@@ -78,7 +78,7 @@ $(patsubst %.c,$(OUT)/%.o,$(wildcard $(CPU)/kernels_*.c)): $(OUT)/cpu_kernels.h
 $(patsubst %.c,build/lint/%.ok,$(wildcard $(CPU)/kernels_*.c)): $(OUT)/cpu_kernels.h
 
 # Loops over elements of any type, for the compiler to make vectors of.
-$(OUT)/agent/runtime/comm/type.o: CFLAGS += -O3
+$(OUT)/agent/runtime/comm/fold_%.o: CFLAGS += -O3
 
 ARCHIVES := $(addprefix $(OUT)/,libcli.a libcontroller.a libruntime.a libagent.a libfakes.a \
     libcrd.a libfleet.a)

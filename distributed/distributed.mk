@@ -5,13 +5,14 @@
 LIBRARY     := build/lib/libfleet.so.0
 LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
+    agent/runtime/backend/cpu/backend_level.c \
     $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c \
-        file.c random.c strbuf.c variable.c) \
+        file.c isa.c random.c strbuf.c variable.c) \
     $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c) libfleet/program/buckets.c \
     $(addprefix libfleet/autoparallel/mesh/,mesh.c reshard.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
-$(LIBRARY_OUT)/agent/runtime/comm/type.o: CFLAGS += -O3
+$(LIBRARY_OUT)/agent/runtime/comm/fold_%.o: CFLAGS += -O3
 $(LIBRARY_OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $< (pic)"; $(CC) $(filter-out -fPIE $(CFLAGS_$(VARIANT)),$(CFLAGS)) $(CFLAGS_release) \

@@ -24,6 +24,11 @@ struct strategy_dgc_config;
 
 #define DGC_ELEMENTS_MIN 16384 /* of a tensor that takes part */
 
+/* Scratch of the CPU's kernel: for each 16384 elements it notes the index and the value of those
+ * that may be sent, and how many these are. */
+#define DGC_NOTES_MAX   256
+#define DGC_NOTES_BYTES (8 + DGC_NOTES_MAX * 8)
+
 /*
  * The share of elements that is sent in an update, after `t` earlier updates: 1 - the sparsity of
  * its period, taken as the decimal number that is written; 0 in the dense phase.

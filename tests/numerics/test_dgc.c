@@ -93,15 +93,17 @@ static void test_dgc__selects_the_largest_with_ties_to_the_lower_index(void **st
         COUNT = SIZE(40007)
     };
     static const double ratios[] = {1e-9, 0.001, 0.01, 0.25, 0.9, 1};
+    /* neighbours: more than a task notes. sampled: the sample has the largest, so the guess is too
+     * high. */
+    static const char *const names[] = {"normal", "ties", "zeros", "NaN", "neighbours", "sampled"};
     struct bench b;
 
     (void)state;
     EACH_LEVEL(level)
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < (int)FLEET_COUNT(names); kind++)
         for (size_t i = 0; i < FLEET_COUNT(ratios); i++)
             for (int threads = SELECT_FIRST((int)i); threads <= RIG_THREADS_MAX;
                  threads += SELECT_STEP) {
-                static const char *const names[] = {"normal", "ties", "zeros", "NaN"};
                 float *g;
                 struct fleet_error err;
                 bench_init(&b, COUNT, 1, ratios[i]);
@@ -113,6 +115,10 @@ static void test_dgc__selects_the_largest_with_ties_to_the_lower_index(void **st
                     g[e] = rintf(g[e]); /* about ten different magnitudes */
                 for (int64_t e = 5; e < COUNT && kind == 3; e += 997)
                     g[e] = e % 2 ? NAN : -INFINITY;
+                for (int64_t e = 1000; e < 2024 && kind == 4; e++)
+                    g[e] *= 100;
+                for (int64_t e = 0; e < COUNT && kind == 5; e++)
+                    g[e] *= e % 144 < 16 ? 100 : 1;
                 assert_int_equal(run(&b, OP_DGC_SELECT, 0, true, level, &err), 0);
                 check_message(&b, names[kind], level);
                 for (int64_t e = 0; e < COUNT; e++)

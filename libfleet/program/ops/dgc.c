@@ -54,23 +54,23 @@ static int dgc_infer(struct program *program, const struct program_op *op, struc
     return 0;
 }
 
-/* A sum for every 4096 elements, to clip; counts for every 16384, to place what is sent; the
- * sample. */
+/* A sum for every 4096 elements, to clip; for every 16384 counts, to place what is sent, and notes
+ * of elements that may be sent; the sample. */
 static size_t scratch_of(int64_t elements)
 {
     return ((size_t)elements / 4096 + 1) * sizeof(double) +
-           ((size_t)elements / 16384 + 1) * 2 * sizeof(int64_t) +
+           ((size_t)elements / 16384 + 1) * (2 * sizeof(int64_t) + DGC_NOTES_BYTES) +
            (size_t)dgc_sample(elements) * sizeof(float);
 }
 
-/* Five looks at all elements: three to find the threshold, two to take what lies above it. */
+/* One look at all elements, where few of them are sent. */
 static void dgc_select_cost(const struct program *program, const struct program_op *op,
                             struct op_cost *out)
 {
     double elements = operand_in_elements(program, op, 0);
 
-    out->flops = 5 * 4 * elements;
-    out->bytes = 5 * 3 * sizeof(float) * elements;
+    out->flops = 4 * elements;
+    out->bytes = 3 * sizeof(float) * elements;
     out->scratch_bytes = scratch_of((int64_t)elements);
 }
 
@@ -80,7 +80,7 @@ static void dgc_cost(const struct program *program, const struct program_op *op,
     double elements = operand_in_elements(program, op, 0);
 
     out->flops = 8 * elements;
-    out->bytes = 10 * sizeof(float) * elements;
+    out->bytes = 6 * sizeof(float) * elements;
     out->scratch_bytes = scratch_of((int64_t)elements);
 }
 

@@ -101,6 +101,11 @@ V_INLINE v16_mask v_less(v16 a, v16 b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }
+/* Is the mask set in all lanes? */
+V_INLINE bool v_all(v16_mask mask)
+{
+    return mask == 0xffff;
+}
 /* Lanes below n */
 V_INLINE v16_mask v_first(int n)
 {
@@ -226,6 +231,10 @@ V_INLINE v16_mask v_less(v16 a, v16 b)
 {
     return (v16_mask){_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ),
                       _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ)};
+}
+V_INLINE bool v_all(v16_mask mask)
+{
+    return _mm256_movemask_ps(_mm256_and_ps(mask.low, mask.high)) == 0xff;
 }
 V_INLINE v16 v_select(v16_mask mask, v16 yes, v16 no)
 {
@@ -371,6 +380,12 @@ V_INLINE v16_mask v_less(v16 a, v16 b)
     for (int i = 0; i < 4; i++)
         r.part[i] = a.part[i] < b.part[i];
     return r;
+}
+V_INLINE bool v_all(v16_mask mask)
+{
+    v4_mask all = mask.part[0] & mask.part[1] & mask.part[2] & mask.part[3];
+
+    return (all[0] & all[1] & all[2] & all[3]) != 0;
 }
 V_INLINE v16_mask v_first(int n)
 {
