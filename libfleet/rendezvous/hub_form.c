@@ -180,6 +180,15 @@ bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
            (peer->place < 0 || fleet_generation_compare(peer->status.generation, hub->newest) >= 0);
 }
 
+/* It was asked to leave the newest generation, and is still in it. */
+static bool is_leaving(const struct hub *hub, const struct hub_peer *peer)
+{
+    return hub_form_is_present(peer) && peer->place >= 0 &&
+           peer->status.state != MESSAGE_STATE_STARTING &&
+           !(peer->is_replaced && peer->status.state == MESSAGE_STATE_WAITING) &&
+           !hub_form_is_candidate(hub, peer);
+}
+
 struct tally {
     int candidates, with_state;
     int leaving;             /* members that are still in the newest generation */
@@ -197,9 +206,7 @@ static struct tally count_members(const struct hub *hub)
             continue;
         tally.candidates += hub_form_is_candidate(hub, peer);
         tally.with_state += hub_form_is_candidate(hub, peer) && hub_form_has_state(hub, peer);
-        tally.leaving += peer->place >= 0 && peer->status.state != MESSAGE_STATE_STARTING &&
-                         !(peer->is_replaced && peer->status.state == MESSAGE_STATE_WAITING) &&
-                         !hub_form_is_candidate(hub, peer);
+        tally.leaving += is_leaving(hub, peer);
         if (peer->status.state != MESSAGE_STATE_STARTING)
             continue;
         tally.starting++;
@@ -319,11 +326,36 @@ static void lose_all(struct hub *hub, struct hub_output *out)
         hub_form_break(hub, &cause, out);
 }
 
+/* The next generation begins without a member of the newest one that does not leave it, or whose
+ * connection is broken. It has failed, even if another member has said goodbye meanwhile (seed
+ * 117031820). */
+static bool is_missing(const struct hub *hub, const struct hub_peer *peer)
+{
+    return peer->place >= 0 && !peer->is_dropped && !peer->is_departing && !peer->is_replaced &&
+           (!peer->is_connected || is_leaving(hub, peer));
+}
+
+static void blame_missing(struct hub *hub, struct hub_output *out)
+{
+    struct hub_cause cause = {.cause = fleet_cause_word(FLEET_CAUSE_MEMBER_LOST),
+                              .is_failure = true,
+                              .is_explained = true,
+                              .exit_code = -1,
+                              .fault_ms = hub->now_ms};
+
+    for (size_t i = 0; i < hub->peer_count && !cause.peer; i++)
+        if (is_missing(hub, hub->peers[i]))
+            cause.peer = hub->peers[i];
+    if (cause.peer && hub->incident.is_open && !hub->incident.is_failure)
+        hub_form_break(hub, &cause, out);
+}
+
 /* The pods that a scale-down removes leave after the others have gone on without them. */
 static void propose(struct hub *hub, struct hub_output *out)
 {
     lose_all(hub, out);
     hub_accuse_judge(hub, out);
+    blame_missing(hub, out);
     if (hub->phase != HUB_GATHERING || !may_form(hub, out)) /* a member may have been evicted */
         return;
     hub_choose(hub);

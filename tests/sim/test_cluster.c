@@ -311,7 +311,12 @@ static const unsigned long broken_once[] = {
     115001319,              /* the last restart was used up by a leader that could not say so */
     2115002313,             /* a pod lost its labels before its agent began */
     3115016208,             /* a survivor came before the one that had left */
-    3112000144,             /* a record that was late came after the next one */
+    117008119,              /* a pod of an earlier leader came late, and was deleted unstarted */
+    117031820,              /* a drained worker said goodbye while another one was missing */
+    1117014110, /* a pod that was no member was being deleted when the leader was lost */
+    2117026262, /* a worker failed unheard, and the job was made smaller */
+    3117004088, /* a worker had done all steps of a generation that nobody counts on */
+    3112000144, /* a record that was late came after the next one */
     4000002451, /* a worker with one dead trainer took the place of a worker that held all */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };

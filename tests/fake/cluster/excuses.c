@@ -16,8 +16,9 @@
  *               survivor that only misses its peer, 3100701642), or one that came after it (seeds
  *               100702590 and 100802492), though it may never have run (seed 103000245). The status
  *               says how many workers a generation has, not which, so a deleted pod that is still
- *               there may be any of them (seed 1117014110). A pod that the controller deleted, or
- *               that was gone before the trainer died, is no excuse.
+ *               there may be any of them (seed 1117014110). A pod that the controller deleted for
+ *               another reason than a smaller job (seed 2117026262), or that was gone before the
+ *               trainer died, is no excuse.
  *   unknown     The history does not tell a restart. Another leader than the one that made the
  *               generation recorded it, and had it from a member, which does not know why (seed
  *               3103001607).
@@ -120,6 +121,12 @@ static bool was_there(const struct cluster *c, const struct cluster_pod *pod, do
     return false;
 }
 
+/* The job was made smaller, and the controller deleted the pod for that. */
+static bool is_scaled_away(const struct cluster *c, const struct cluster_agent *a)
+{
+    return a->is_termed && a->index >= c->jobs[a->job].desired;
+}
+
 bool cluster_excuse_death(struct cluster *c, const struct cluster_run *before)
 {
     bool is_since = false;
@@ -135,6 +142,11 @@ bool cluster_excuse_death(struct cluster *c, const struct cluster_run *before)
             return true;
         }
     }
+    for (int i = 0; i < before->count; i++)
+        if (is_scaled_away(c, &c->agents[before->agents[i]])) {
+            c->excuses |= CLUSTER_EXCUSE_DELETION;
+            return true;
+        }
     return false;
 }
 
