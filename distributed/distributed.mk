@@ -6,8 +6,11 @@ LIBRARY     := build/lib/libfleet.so.0
 LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
     agent/runtime/backend/cpu/backend_level.c \
-    $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c \
-        file.c isa.c random.c strbuf.c variable.c) \
+    $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c errors.c file.c isa.c \
+        json.c json_build.c json_get.c json_print.c json_scan.c json_tree.c map.c memory.c \
+        random.c strbuf.c value_path.c variable.c) \
+    $(filter-out %/strategy_options.c %/strategy_spec.c,$(call sources,libfleet/strategy)) \
+    libfleet/checkpoint/safetensors_header.c \
     $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c) libfleet/program/buckets.c \
     $(addprefix libfleet/autoparallel/mesh/,mesh.c reshard.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
@@ -38,7 +41,7 @@ install-library: library ## the library, its headers, its pkg-config file and it
 
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
-    $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed test_dtensor test_dtensor_use \
+    $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed test_dtensor test_dtensor_use test_fleet_init test_group_shard \
         test_fleet_data test_fs test_fs_s3 test_fs_webhdfs test_ps test_ps_click test_ps_faults \
         test_recompute test_rpc test_spawn test_split)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)

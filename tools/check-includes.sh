@@ -35,7 +35,8 @@ cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/co
 cuda:                 agent/runtime/comm/device.h libfleet/base libfleet/program
 cuda:                 libfleet/plan/gpu_scratch.h
 distributed:          distributed include/fleet agent/runtime/comm libfleet/base
-distributed:          libfleet/autoparallel/mesh
+distributed:          libfleet/autoparallel/mesh libfleet/strategy
+distributed:          libfleet/checkpoint/safetensors
 distributed:          libfleet/program/buckets.h agent/runtime/backend/cpu/kernels/typed.h
 tests:                .
 '
