@@ -57,6 +57,11 @@ $(OUT)/tests/unit/test_instance: $(OUT)/tests/unit/test_instance.o \
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lm
 
+$(OUT)/tests/unit/test_ps_wire: $(addprefix $(OUT)/,tests/unit/test_ps_wire.o \
+    distributed/ps/wire.o distributed/rpc/secure.o libfleet/base/error.o)
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lssl -lcrypto -lpthread -lm
+
 $(OUT)/tests/unit/test_ps_table: $(addprefix $(OUT)/,tests/unit/test_ps_table.o \
     $(addprefix distributed/ps/,frame.o merge.o rule.o table.o) \
     $(addprefix libfleet/base/,assert.o error.o random.o))

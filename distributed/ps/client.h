@@ -28,6 +28,7 @@
 #include "distributed/ps/frame.h"
 #include "distributed/ps/merge.h"
 #include "distributed/ps/proof.h"
+#include "distributed/ps/wire.h"
 
 /* A push that a server has acknowledged. */
 struct ps_sent {
@@ -38,7 +39,7 @@ struct ps_sent {
 
 struct ps_link {
     char *endpoint;
-    int fd;           /* -1: not connected */
+    struct ps_wire wire;
     uint64_t process; /* of the server; 0: never connected */
     int64_t updates;  /* updates that the server has carried out, as far as this worker knows */
     struct ps_sent *before, *now; /* pushes of the step before, and of this step */
@@ -60,7 +61,7 @@ struct ps_client_table {
 struct fleet_ps {
     int worker, workers, servers;
     struct fleet_ps_options options;
-    uint8_t key[32];
+    struct ps_key key;
     uint64_t process, sequence;
     int64_t step;          /* number of the current step, from 0 */
     int barriers;          /* barriers that are over */

@@ -16,7 +16,7 @@
 
 void ps_connection_free(struct ps_connection *c)
 {
-    (void)close(c->fd);
+    ps_wire_close(&c->wire);
     free(c->payload);
     fleet_strbuf_release(&c->out);
     free(c);
@@ -35,6 +35,12 @@ static bool have_room(struct fleet_server *s)
     return false; /* the next one finds it */
 }
 
+/* A few bytes in the clear, on a connection that has sent next to nothing before. */
+static bool send_raw(const struct ps_connection *c, const void *bytes, size_t size)
+{
+    return send(c->wire.fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size;
+}
+
 void ps_connection_accept(struct fleet_server *server)
 {
     int one = 1, fd;
@@ -46,25 +52,27 @@ void ps_connection_accept(struct fleet_server *server)
             continue;
         }
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        c->fd = fd;
+        c->wire.fd = fd;
         c->worker = -1;
         fleet_random_bytes(c->nonce, sizeof(c->nonce));
-        fleet_strbuf_append_bytes(&c->out, c->nonce, sizeof(c->nonce));
+        c->is_broken = !send_raw(c, c->nonce, sizeof(c->nonce));
+        if (server->key.tls && ps_wire_encrypt(&c->wire, server->key.tls, true, NULL) < 0)
+            c->is_broken = true;
         server->connections[server->connection_count++] = c;
-        ps_connection_write(c);
     }
 }
 
 void ps_connection_write(struct ps_connection *c)
 {
     while (!c->is_broken && c->out_at < c->out.length) {
-        ssize_t sent = send(c->fd, c->out.text + c->out_at, c->out.length - c->out_at,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
+        const struct iovec rest = {c->out.text + c->out_at, c->out.length - c->out_at};
+        short wants;
+        ssize_t sent = ps_wire_write(&c->wire, &rest, 1, &wants);
         if (sent > 0)
             c->out_at += (size_t)sent;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+        else if (sent == -EAGAIN)
             return;
-        else if (errno != EINTR)
+        else
             c->is_broken = true;
     }
     c->out_at = 0;
@@ -118,14 +126,22 @@ void ps_answer_error(struct ps_connection *c, uint64_t sequence, const struct fl
 /* Fill `to` up to `size`. 1: it is full, 0: not yet, -1: the connection has ended. */
 static int fill(struct ps_connection *c, void *to, size_t *used, size_t size)
 {
+    uint8_t wrong[PS_PROOF_SIZE];
+    short wants;
+
     while (*used < size) {
-        ssize_t got = recv(c->fd, (uint8_t *)to + *used, size - *used, MSG_DONTWAIT);
+        ssize_t got = ps_wire_read(&c->wire, (uint8_t *)to + *used, size - *used, &wants);
         if (got > 0)
             *used += (size_t)got;
-        else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        else if (got == -EAGAIN)
             return 0;
-        else if (got == 0 || errno != EINTR)
+        else if (got != -EACCES)
             return -1;
+        if (got != -EACCES)
+            continue;
+        fleet_random_bytes(wrong, sizeof(wrong)); /* so that a worker without TLS knows, too */
+        (void)send_raw(c, wrong, sizeof(wrong));
+        return -1;
     }
     return 1;
 }
@@ -135,14 +151,14 @@ static bool prove(struct fleet_server *s, struct ps_connection *c)
 {
     uint8_t proof[PS_PROOF_SIZE];
 
-    ps_proof_make(s->key, "worker", c->nonce, c->head, proof);
+    ps_proof_make(s->key.proof, "worker", c->nonce, c->head, proof);
     if (!fleet_secret_equal(proof, c->head + PS_NONCE_SIZE, sizeof(proof))) {
         fleet_random_bytes(proof, sizeof(proof)); /* so that the worker knows why it ends */
         fleet_strbuf_append_bytes(&c->out, proof, sizeof(proof));
         ps_connection_write(c);
         return false;
     }
-    ps_proof_make(s->key, "server", c->nonce, c->head, proof);
+    ps_proof_make(s->key.proof, "server", c->nonce, c->head, proof);
     fleet_strbuf_append_bytes(&c->out, proof, sizeof(proof));
     ps_connection_write(c);
     c->state = PS_PROVEN;

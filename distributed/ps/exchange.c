@@ -100,7 +100,7 @@ static int wait_some(struct exchange *x, bool some_to_send, struct fleet_error *
     for (int i = 0; i < x->ps->servers; i++)
         if (x->state[i] == SENT) {
             of[count] = i;
-            fds[count++] = (struct pollfd){.fd = x->ps->links[i].fd, .events = POLLIN};
+            fds[count++] = (struct pollfd){.fd = x->ps->links[i].wire.fd, .events = POLLIN};
         }
     if (left < 0)
         left = 0;

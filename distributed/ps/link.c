@@ -17,6 +17,9 @@
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 
+static const char another_secret[] =
+    "it has another FLEET_WORLD_SECRET, FLEET_JOB_UID, FLEET_DATA_ENCRYPTION or list of servers";
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 static int wait_for(int fd, short events, double deadline, struct fleet_error *err)
@@ -32,61 +35,58 @@ static int wait_for(int fd, short events, double deadline, struct fleet_error *e
     return 0;
 }
 
-static int broken(ssize_t result, struct fleet_error *err)
+/* A result of ps_wire_read() or ps_wire_write() that is not positive: wait, or the error. */
+static int wait_or_fail(struct ps_link *link, ssize_t result, short wants, double deadline,
+                        struct fleet_error *err)
 {
+    if (result == -EAGAIN)
+        return wait_for(link->wire.fd, wants, deadline, err);
+    if (result == -EACCES)
+        return fleet_error(err, -EACCES, "%s", another_secret);
     return fleet_error(err, -ECONNRESET, "the connection has ended: %s",
-                       result == 0 ? "the server closed it" : strerror(errno));
+                       result == 0 ? "the server closed it" : strerror((int)-result));
 }
 
 static int get(struct ps_link *link, void *out, size_t size, double deadline,
                struct fleet_error *err)
 {
-    for (size_t at = 0; at < size;) {
-        ssize_t got = recv(link->fd, (uint8_t *)out + at, size - at, MSG_DONTWAIT);
-        if (got > 0) {
+    short wants;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && at < size;) {
+        ssize_t got = ps_wire_read(&link->wire, (uint8_t *)out + at, size - at, &wants);
+        if (got > 0)
             at += (size_t)got;
-        } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            int rc = wait_for(link->fd, POLLIN, deadline, err);
-            if (rc < 0)
-                return rc;
-        } else if (got == 0 || errno != EINTR) {
-            return broken(got, err);
-        }
+        else
+            rc = wait_or_fail(link, got, wants, deadline, err);
     }
-    return 0;
+    return rc;
 }
 
+/* Changes `parts`. */
 static int put(struct ps_link *link, struct iovec *parts, size_t count, double deadline,
                struct fleet_error *err)
 {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    short wants;
+    int rc = 0;
 
-    while (message.msg_iovlen > 0) {
-        ssize_t sent = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            int rc = wait_for(link->fd, POLLOUT, deadline, err);
-            if (rc < 0)
-                return rc;
-        } else if (sent < 0 && errno != EINTR) {
-            return broken(sent, err);
+    while (rc == 0 && count > 0) {
+        ssize_t sent = parts->iov_len > 0 ? ps_wire_write(&link->wire, parts, count, &wants) : 0;
+        if (parts->iov_len > 0 && sent <= 0) {
+            rc = wait_or_fail(link, sent, wants, deadline, err);
+            continue;
         }
-        while (sent > 0 && message.msg_iovlen > 0) {
-            size_t one =
-                (size_t)sent < message.msg_iov->iov_len ? (size_t)sent : message.msg_iov->iov_len;
-            message.msg_iov->iov_base = (uint8_t *)message.msg_iov->iov_base + one;
-            message.msg_iov->iov_len -= one;
-            sent -= (ssize_t)one;
-            if (message.msg_iov->iov_len > 0)
-                break;
-            message.msg_iov++;
-            message.msg_iovlen--;
+        while (count > 0 && (size_t)sent >= parts->iov_len) {
+            sent -= (ssize_t)parts->iov_len;
+            parts++;
+            count--;
         }
-        while (message.msg_iovlen > 0 && message.msg_iov->iov_len == 0) {
-            message.msg_iov++;
-            message.msg_iovlen--;
+        if (count > 0) {
+            parts->iov_base = (uint8_t *)parts->iov_base + sent;
+            parts->iov_len -= (size_t)sent;
         }
     }
-    return 0;
+    return rc;
 }
 
 int ps_link_send(struct ps_link *link, const struct ps_header *header, const void *payload,
@@ -140,17 +140,18 @@ static int prove(struct fleet_ps *ps, struct ps_link *link, double deadline,
     struct iovec part = {ours, sizeof(ours)};
     int rc = get(link, theirs, sizeof(theirs), deadline, err);
 
+    if (rc == 0 && ps->key.tls)
+        rc = ps_wire_encrypt(&link->wire, ps->key.tls, false, err);
     if (rc < 0)
         return rc;
     fleet_random_bytes(ours, PS_NONCE_SIZE);
-    ps_proof_make(ps->key, "worker", theirs, ours, ours + PS_NONCE_SIZE);
-    ps_proof_make(ps->key, "server", theirs, ours, expected);
+    ps_proof_make(ps->key.proof, "worker", theirs, ours, ours + PS_NONCE_SIZE);
+    ps_proof_make(ps->key.proof, "server", theirs, ours, expected);
     rc = put(link, &part, 1, deadline, err);
     if (rc == 0)
         rc = get(link, proof, sizeof(proof), deadline, err);
     if (rc == 0 && !fleet_secret_equal(proof, expected, sizeof(proof)))
-        rc = fleet_error(err, -EACCES,
-                         "it has another FLEET_WORLD_SECRET, FLEET_JOB_UID or list of servers");
+        rc = fleet_error(err, -EACCES, "%s", another_secret);
     return rc;
 }
 
@@ -289,14 +290,14 @@ int ps_link_open(struct fleet_ps *ps, int server, double deadline, struct fleet_
     struct ps_link *link = &ps->links[server];
     int one = 1, rc;
 
-    if (link->fd >= 0)
+    if (link->wire.fd >= 0)
         return 0;
-    rc = link->fd = rpc_connect(link->endpoint, server, deadline, err);
+    rc = link->wire.fd = rpc_connect(link->endpoint, server, deadline, err);
     if (rc < 0) {
-        link->fd = -1;
+        link->wire.fd = -1;
         return rc == -EINVAL ? -EPROTO : rc;
     }
-    (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(link->wire.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     rc = prove(ps, link, deadline, err);
     if (rc == 0)
         rc = greet(ps, server, deadline, err);
@@ -311,9 +312,7 @@ int ps_link_open(struct fleet_ps *ps, int server, double deadline, struct fleet_
 
 void ps_link_close(struct ps_link *link)
 {
-    if (link->fd >= 0)
-        (void)close(link->fd);
-    link->fd = -1;
+    ps_wire_close(&link->wire);
 }
 
 /* ---- what was sent --------------------------------------------------------------------------- */

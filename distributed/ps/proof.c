@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "distributed/ps/proof.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "libfleet/base/digest.h"
 #include "libfleet/base/strbuf.h"
 
-int ps_proof_key(const char *const *servers, int count, uint8_t out[32], struct fleet_error *err)
+int ps_key_init(struct ps_key *key, const char *const *servers, int count, struct fleet_error *err)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool encrypts;
@@ -15,15 +14,21 @@ int ps_proof_key(const char *const *servers, int count, uint8_t out[32], struct 
 
     if (rc < 0)
         return rc;
-    if (encrypts)
-        return fleet_error(err, -ENOTSUP,
-                           "FLEET_DATA_ENCRYPTION is AES-GCM: connections to parameter servers are "
-                           "not encrypted yet");
     fleet_strbuf_append(&text, "parameter servers");
     for (int i = 0; i < count; i++)
         fleet_strbuf_appendf(&text, " %s", servers[i]);
-    world_key(text.text, 0, out); /* servers and workers outlive generations */
-    return 0;
+    world_key(text.text, 0, key->proof); /* servers and workers outlive generations */
+    if (!encrypts)
+        return 0;
+    fleet_strbuf_append(&text, " by TLS");
+    world_key(text.text, 0, key->tls_key);
+    return rpc_secure_new(key->tls_key, &key->tls, err);
+}
+
+void ps_key_release(struct ps_key *key)
+{
+    SSL_CTX_free(key->tls);
+    key->tls = NULL;
 }
 
 void ps_proof_make(const uint8_t key[32], const char *side, const uint8_t a[PS_NONCE_SIZE],

@@ -87,7 +87,7 @@ static int begin(const struct fleet_role *role, struct fleet_server *s, struct f
     s->worker = calloc((size_t)s->workers, sizeof(*s->worker));
     if (!s->connections || !s->worker)
         return fleet_error(err, -ENOMEM, "out of memory");
-    rc = ps_proof_key(servers, s->servers, s->key, err);
+    rc = ps_key_init(&s->key, servers, s->servers, err);
     if (rc == 0)
         rc = load(s, err);
     if (rc == 0)
@@ -138,6 +138,7 @@ void fleet_server_free(struct fleet_server *server)
     free(server->connections);
     free(server->worker);
     free(server->snapshot_folder);
+    ps_key_release(&server->key);
     free(server);
 }
 
@@ -205,7 +206,7 @@ static int turn(struct fleet_server *s, struct pollfd *fds, int wait_ms, struct 
     fds[0] = (struct pollfd){.fd = s->listener, .events = POLLIN};
     for (int i = 0; i < count; i++) {
         const struct ps_connection *c = s->connections[i];
-        fds[i + 1] = (struct pollfd){.fd = c->fd};
+        fds[i + 1] = (struct pollfd){.fd = c->wire.fd};
         fds[i + 1].events = (short)((c->is_parked ? 0 : POLLIN) | (c->out.length ? POLLOUT : 0));
     }
     if (poll(fds, (nfds_t)count + 1, wait_ms) < 0)

@@ -33,6 +33,7 @@
 #include "distributed/ps/file.h"
 #include "distributed/ps/frame.h"
 #include "distributed/ps/proof.h"
+#include "distributed/ps/wire.h"
 #include "libfleet/base/strbuf.h"
 
 #define PS_RETIRED 8 /* processes that lost their place, remembered for each worker */
@@ -43,7 +44,7 @@ enum ps_connection_state {
 };
 
 struct ps_connection {
-    int fd;
+    struct ps_wire wire;
     enum ps_connection_state state;
     int worker; /* -1: none yet */
     uint8_t nonce[PS_NONCE_SIZE];
@@ -82,7 +83,7 @@ struct fleet_server {
     int index, servers, workers;
     struct fleet_server_options options;
     char *snapshot_folder;
-    uint8_t key[32];
+    struct ps_key key;
     uint64_t process;
     int listener;
     int mode; /* of all workers; -1: none has come yet */

@@ -59,12 +59,12 @@ static int begin(const struct fleet_role *role, struct fleet_ps *ps, struct flee
     if (!ps->links)
         return fleet_error(err, -ENOMEM, "out of memory");
     for (int i = 0; i < ps->servers; i++) {
-        ps->links[i].fd = -1;
+        ps->links[i].wire.fd = -1;
         ps->links[i].endpoint = strdup(servers[i]);
         if (!ps->links[i].endpoint)
             return fleet_error(err, -ENOMEM, "out of memory");
     }
-    rc = ps_proof_key(servers, ps->servers, ps->key, err);
+    rc = ps_key_init(&ps->key, servers, ps->servers, err);
     return rc < 0 ? rc : ps_queue_start(ps, err);
 }
 
@@ -155,6 +155,7 @@ void fleet_ps_free(struct fleet_ps *ps)
         free(ps->tables[i]);
     }
     (void)pthread_mutex_destroy(&ps->wire);
+    ps_key_release(&ps->key);
     free(ps->links);
     free(ps);
 }

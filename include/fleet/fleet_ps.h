@@ -41,7 +41,8 @@
  *      timeout_ms, fleet_server_run() fails.
  *
  * When a connection begins, each side proves that it knows FLEET_WORLD_SECRET (or FLEET_JOB_UID, if
- * that is not set). The connection is not encrypted, so FLEET_DATA_ENCRYPTION=AES-GCM is refused.
+ * that is not set). With FLEET_DATA_ENCRYPTION=AES-GCM, everything after that goes through TLS 1.3
+ * with a key made of FLEET_WORLD_SECRET, and the variables must be the same on all processes.
  *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
  * argument, NULL is fine) with one sentence. Every function that gets a struct fleet_ps may fail
@@ -49,7 +50,7 @@
  *
  *   -EINVAL        an argument is wrong
  *   -ETIMEDOUT     a server or worker is missing
- *   -EACCES        the server has another secret
+ *   -EACCES        the server has another secret, or only one side encrypts
  *   -ECONNABORTED  another process has taken this worker's place
  *   -EPROTO        the request does not fit the tables of the server
  *   -ENOSPC        a table has rows_max rows on a server
@@ -149,7 +150,7 @@ struct fleet_server;
  * Paddle's init_server(): listen at this server's endpoint, and load the saved state that the
  * options name. options NULL: all members are 0. All servers of a job may use the same folders.
  * On success the caller frees *out with fleet_server_free().
- * -EINVAL: the role is no server, or an option is wrong; -ENOTSUP: FLEET_DATA_ENCRYPTION; -ENOENT:
+ * -EINVAL: the role is no server, an option is wrong, or FLEET_DATA_ENCRYPTION; -ENOENT:
  * load_folder lacks a part; -EBADMSG: a file is damaged; else the error of the file or of listen().
  */
 int fleet_server_init(const struct fleet_role *role, const struct fleet_server_options *options,
@@ -210,8 +211,8 @@ struct fleet_ps;
  * Paddle's init_worker(). If options is NULL, the settings come from FLEET_STRATEGY_FILE; if that
  * is not set, they are the defaults. On success the caller ends *out with fleet_worker_stop() or
  * fleet_ps_free().
- * -EINVAL: the role is no worker, or an option is wrong. -ENOTSUP: the role is a heterogeneous
- * worker or a coordinator; FLEET_DATA_ENCRYPTION.
+ * -EINVAL: the role is no worker, an option is wrong, or FLEET_DATA_ENCRYPTION. -ENOTSUP: the role
+ * is a heterogeneous worker or a coordinator.
  */
 int fleet_worker_start(const struct fleet_role *role, const struct fleet_ps_options *options,
                        struct fleet_ps **out, struct fleet_error *err);

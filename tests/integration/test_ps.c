@@ -323,10 +323,29 @@ static void test_ps__another_secret_is_refused(void **state)
     snapshots[0] = '\0';
     start_servers(1, 1);
     CHECK(start_with("another", TIMEOUT_MS) == -EACCES && strstr(err.text, "server 0"));
-    (void)setenv("FLEET_DATA_ENCRYPTION", "AES-GCM", 1);
-    CHECK(start_with("a secret", TIMEOUT_MS) == -ENOTSUP);
-    (void)unsetenv("FLEET_DATA_ENCRYPTION");
     kill_servers();
+}
+
+/* One side encrypts and the other does not; or both do, with different secrets. */
+static void test_ps__encryption_must_be_the_same_on_both_sides(void **state)
+{
+    (void)state;
+    snapshots[0] = '\0';
+    start_servers(1, 1);
+    (void)setenv("FLEET_DATA_ENCRYPTION", "AES-GCM", 1);
+    CHECK(start_with("a secret", TIMEOUT_MS) == -EACCES);
+    CHECK(strstr(err.text, "FLEET_DATA_ENCRYPTION"));
+    CHECK(start_with("", TIMEOUT_MS) == -EINVAL); /* nothing to make a key of */
+    kill_servers();
+    start_servers(1, 1); /* which encrypts */
+    CHECK(start_with("another", TIMEOUT_MS) == -EACCES);
+    (void)unsetenv("FLEET_DATA_ENCRYPTION");
+    CHECK(start_with("a secret", TIMEOUT_MS) == -EACCES);
+    (void)setenv("FLEET_DATA_ENCRYPTION", "AES-GCM", 1);
+    CHECK(start_with("a secret", TIMEOUT_MS) == 0);
+    CHECK(fleet_worker_stop(ps, &err) == 0);
+    (void)unsetenv("FLEET_DATA_ENCRYPTION");
+    servers_end_well();
 }
 
 /* A short limit, but the start may take as long as it needs on a loaded machine. */
@@ -407,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_ps__wrong_arguments_have_one_error),
         cmocka_unit_test(test_ps__each_setting_acts_or_is_refused),
         cmocka_unit_test(test_ps__another_secret_is_refused),
+        cmocka_unit_test(test_ps__encryption_must_be_the_same_on_both_sides),
         cmocka_unit_test(test_ps__a_dead_server_is_one_error),
         cmocka_unit_test(test_ps__a_missing_worker_is_named),
         cmocka_unit_test(test_ps__a_server_without_workers_ends),

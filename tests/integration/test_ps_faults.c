@@ -298,6 +298,19 @@ static void test_ps_faults__a_replaced_server_loses_nothing_in_sync_mode(void **
     expect_plain(&result);
 }
 
+/* Connections in TLS, also the second one to the replaced server. */
+static void test_ps_faults__encrypted_values_have_the_same_bits(void **state)
+{
+    struct result result;
+
+    (void)state;
+    (void)setenv("FLEET_WORLD_SECRET", "a secret", 1);
+    (void)setenv("FLEET_DATA_ENCRYPTION", "AES-GCM", 1);
+    kill_a_server(true, &result);
+    (void)unsetenv("FLEET_DATA_ENCRYPTION");
+    expect_plain(&result);
+}
+
 static void test_ps_faults__both_servers_are_replaced(void **state)
 {
     struct result result;
@@ -450,6 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ps_faults__sync_has_the_bits_of_one_process),
         cmocka_unit_test(test_ps_faults__a_replaced_server_loses_nothing_in_sync_mode),
+        cmocka_unit_test(test_ps_faults__encrypted_values_have_the_same_bits),
         cmocka_unit_test(test_ps_faults__both_servers_are_replaced),
         cmocka_unit_test(test_ps_faults__a_replaced_worker_computes_its_step_again),
         cmocka_unit_test(test_ps_faults__a_server_without_a_snapshot_goes_on),
