@@ -181,8 +181,7 @@ enum fleet_cause pass_departure_cause(const struct observed_pod *pod)
     return FLEET_CAUSE_NONE;
 }
 
-/* Its replacement was there already, and has failed: that the pod goes explains no end of a
- * generation. */
+/* Its replacement was there already, and has failed. */
 static bool has_failed_successor(const struct observed *in, const struct observed_pod *pod)
 {
     for (size_t i = 0; i < in->pod_count; i++) {
@@ -192,6 +191,13 @@ static bool has_failed_successor(const struct observed *in, const struct observe
             return true;
     }
     return false;
+}
+
+/* May its removal explain why the last generation ended? Not if it has had no member, or no longer.
+ */
+static bool explains_end(const struct observed *in, const struct observed_pod *pod)
+{
+    return pod->phase != OBSERVED_PENDING && !has_failed_successor(in, pod);
 }
 
 /* A drained, preempted or deleted pod has not failed. The hub cannot know why such a pod leaves,
@@ -204,14 +210,12 @@ static void report_departures(struct pass *pass)
     for (size_t i = 0; i < in->pod_count; i++) {
         const struct observed_pod *pod = &in->pods[i];
         enum fleet_cause cause = pass_departure_cause(pod);
-        if (cause == FLEET_CAUSE_NONE || has_failed_successor(in, pod))
-            continue;
-        if (pod->phase == OBSERVED_PENDING) /* it has had no member: one that led before made it */
+        if (cause == FLEET_CAUSE_NONE)
             continue;
         out->departures =
             fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));
-        out->departures[out->departure_count++] =
-            (struct action_departure){pod->uid, pod->index, pod->attempt, cause};
+        out->departures[out->departure_count++] = (struct action_departure){
+            pod->uid, pod->index, pod->attempt, explains_end(in, pod) ? cause : FLEET_CAUSE_NONE};
     }
 }
 

@@ -117,7 +117,7 @@ struct action_delete {
 struct action_departure {
     const char *uid;
     int index, attempt;
-    enum fleet_cause cause; /* PREEMPTED, EVICTED, MEMBER_LEFT: deleted */
+    enum fleet_cause cause; /* PREEMPTED, EVICTED, MEMBER_LEFT: deleted; NONE: explains nothing */
 };
 
 struct action_event {

@@ -93,6 +93,8 @@ void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index,
 
     if (peer)
         peer->is_departing = true;
+    if (cause == FLEET_CAUSE_NONE)
+        return;
     if (!peer)
         remember(hub, pod_uid, index, attempt, cause);
     else if (cause != FLEET_CAUSE_MEMBER_LEFT) /* that it has to say itself */

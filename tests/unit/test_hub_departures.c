@@ -69,13 +69,18 @@ static void test_hub_departures__a_replacement_waits_beside_the_one_that_leaves(
 }
 
 /* The worker `index` leaves, and its replacement is there: `as` is the old one from now on. */
-static void replace(int index, int as)
+static void replace_for(int index, int as, enum fleet_cause cause)
 {
-    departs(index, FLEET_CAUSE_MEMBER_LEFT);
+    departs(index, cause);
     w.peers[as] = w.peers[index];
     w.peers[index] = (struct peer){
         .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
     ready(index);
+}
+
+static void replace(int index, int as)
+{
+    replace_for(index, as, FLEET_CAUSE_MEMBER_LEFT);
 }
 
 /* The one that leaves holds the only state: the replacement ends no generation, though there is
@@ -256,6 +261,21 @@ static void test_hub_departures__are_told_to_survivors(void **state)
     stop();
 }
 
+/* Its replacement failed, so its removal explains no end of a generation. It is a member still, and
+ * the next replacement waits for its goodbye (seed 3117038443). */
+static void test_hub_departures__may_explain_nothing(void **state)
+{
+    (void)state;
+    start(1, 2, NULL);
+    form(2);
+    run(5);
+    replace_for(0, 5, FLEET_CAUSE_NONE);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 0);
+    assert_generation(1);
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+    stop();
+}
+
 /* Two workers lost the third one, whose connection is broken. Then one of the two is drained: that
  * explains nothing, because the next generation begins without the third one. */
 static void test_hub_departures__do_not_excuse_a_member_that_is_missing(void **state)
@@ -296,6 +316,7 @@ int main(void)
         TEST(of_all_members_desert_a_generation),
         TEST(are_told_to_survivors),
         TEST(do_not_excuse_a_member_that_is_missing),
+        TEST(may_explain_nothing),
     };
     return cmocka_run_group_tests_name("hub_departures", tests, NULL, NULL);
 }
