@@ -197,7 +197,8 @@ static void check_hybrid_dp(struct checker *c, const struct strategy_sharding_co
     if (g->has_hybrid_dp && !g->hybrid_dp && g->dp_degree > 1)
         refuse(c, "sharding_configs.dp_degree",
                "is %d, but hybrid_dp is false: several replicas need it true", g->dp_degree);
-    if (!g->hybrid_dp || has_degrees(g) || c->world_size <= 1 || g->sharding_group_size < 1)
+    if (!g->hybrid_dp || has_degrees(g) || c->world_size <= 1 || c->any_world ||
+        g->sharding_group_size < 1)
         return;
     if (g->sharding_group_size >= c->world_size)
         refuse(c, name, "is %d; with hybrid_dp it must be less than the %d workers",

@@ -30,8 +30,9 @@ struct fleet_errors;
  * Append errors to `errors`, and unusual but legal values (a falling sparsity list) to `warnings`
  * (may be NULL). Each reported path starts with `path`. `world_size` is the number of ranks; 0
  * means unknown, and rules that depend on it are not checked. With `any_world` it is the number of
- * the moment, after a loss for example: where blocks do not divide it, sums have one level, so that
- * is no error. Returns 0 or -EINVAL.
+ * the moment, after a loss for example, and two things are no error: blocks that do not divide it
+ * (sums then have one level), and groups of hybrid_dp that do not (all ranks are then one group).
+ * Returns 0 or -EINVAL.
  */
 int strategy_check(const struct strategy *s, int world_size, bool any_world, const char *path,
                    struct fleet_errors *errors, struct fleet_errors *warnings);

@@ -70,13 +70,26 @@ static void give(struct builder *b, enum topology_axis axis, bool is_given, cons
         a->sources[a->count++] = (struct source){.field = field, .degree = degree};
 }
 
+/* hybrid_dp asks for several groups. Where the ranks are not several whole groups, as after a loss,
+ * all of them are one group, unless other degrees are given, too. */
+static bool are_groups(const struct builder *b)
+{
+    const struct strategy_hybrid_config *h = &b->strategy->hybrid_configs;
+    int size = b->strategy->sharding_configs.sharding_group_size;
+    bool divides_more = h->has_mp_degree || h->has_sep_degree || h->has_sharding_degree ||
+                        h->has_pp_degree || h->has_dp_degree || b->strategy->pipeline ||
+                        b->strategy->tensor_parallel;
+
+    return b->world == 0 || divides_more || size < 1 || (size < b->world && b->world % size == 0);
+}
+
 static void collect(struct builder *b)
 {
     const struct strategy *s = b->strategy;
     const struct strategy_hybrid_config *h = &s->hybrid_configs;
     const struct strategy_sharding_config *g = &s->sharding_configs;
     bool degrees = s->sharding && (g->has_mp_degree || g->has_pp_degree || g->has_dp_degree);
-    bool groups = degrees || (s->sharding && g->hybrid_dp);
+    bool groups = degrees || (s->sharding && g->hybrid_dp && are_groups(b));
 
     give(b, TOPOLOGY_MODEL, h->has_mp_degree, "hybrid_configs.mp_degree", h->mp_degree);
     give(b, TOPOLOGY_MODEL, s->sharding && g->has_mp_degree, "sharding_configs.mp_degree",

@@ -20,7 +20,9 @@
  *   sequence  hybrid_configs.sep_degree; else 1
  *   sharding  hybrid_configs.sharding_degree; with sharding and several groups (hybrid_dp, or
  *             dp_degree, mp_degree or pp_degree given) sharding_group_size; with sharding otherwise
- *             all remaining ranks; without sharding 1
+ *             all remaining ranks; without sharding 1. Ranks that are not several whole groups of
+ *             hybrid_dp, where no other degree is given, are one group: strategy_check() refuses
+ *             them unless they are what a loss left
  *   pipeline  hybrid_configs.pp_degree, sharding_configs.pp_degree (with sharding); with pipeline
  *             otherwise all remaining ranks, or only the smallest prime factor of their number if
  *             another knob needs ranks, too (sharding, localsgd, adaptive_localsgd, dgc,

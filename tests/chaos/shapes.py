@@ -45,7 +45,7 @@ SHAPES = (
     Shape("sharding of gradients", SHARDED + "sharding_configs: {stage: 2}"),
     Shape("sharding of parameters", SHARDED + "sharding_configs: {stage: 3}"),
     Shape("sharding in groups", SHARDED + "sharding_configs: {hybrid_dp: true, "
-          "sharding_group_size: 2}", workers=(4,), least=4),
+          "sharding_group_size: 2}", workers=(4,)),
     Shape("1F1B", STAGES, workers=(2, 4)),
     Shape("F-then-B", STAGES + "pipeline_configs: {schedule_mode: F-then-B}", workers=(2, 4)),
     Shape("zero bubble", STAGES, "pipelineSchedule: zeroBubble", workers=(2, 4)),

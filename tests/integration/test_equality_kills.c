@@ -192,6 +192,38 @@ static void test_equality__a_rank_dies_inside_an_average_and_a_sparse_exchange(v
                 "sum the gradients");
 }
 
+/* Agents of an elastic job: the survivors go on at once. Did a generation have workers that are not
+ * several groups, as a log says? */
+static bool break_groups_up(const void *context, int steps)
+{
+    struct job_killer killer = {
+        .seed = 8, .rounds = 3, EVERY_FEW_STEPS, .victims = 1, .agents = true};
+    struct job_run run;
+    struct job job;
+    const char *arguments[] = {"--verbose", NULL, NULL};
+    bool hit;
+
+    job_write_for(&job, "{replicas: 4, minReplicas: 1}", steps, 8, 2, context, "");
+    arguments[1] = job.path;
+    job_run(arguments, LIMIT_S, job_killer_watch, &killer, &run);
+    expect_success(&run, steps);
+    hit = strstr(run.errors, "so they are one sharding group") != NULL;
+    if (hit)
+        expect_equal(&run, never_killed(&job, steps));
+    job_run_release(&run);
+    job_remove(&job);
+    return hit;
+}
+
+static void test_equality__survivors_that_are_not_several_groups_go_on_as_one(void **state)
+{
+    static const char strategy[] = "  strategy: {sharding: true, sharding_configs: {hybrid_dp: "
+                                   "true, sharding_group_size: 2}}\n";
+
+    (void)state;
+    assert_true(job_strike_until_hit(break_groups_up, strategy, steps_to_kill()));
+}
+
 static void test_equality__all_at_once_start_again(void **state)
 {
     (void)state;
@@ -211,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_equality__kills_leave_no_trace_in_an_fp16_exchange),
         cmocka_unit_test(test_equality__kills_cost_local_sgd_and_dgc_no_step),
         cmocka_unit_test(test_equality__a_rank_dies_inside_an_average_and_a_sparse_exchange),
+        cmocka_unit_test(test_equality__survivors_that_are_not_several_groups_go_on_as_one),
         cmocka_unit_test(test_equality__all_at_once_start_again),
     };
     return cmocka_run_group_tests_name("equality, kills", tests, NULL, NULL);

@@ -181,6 +181,23 @@ static void test_check__hierarchy_divides_the_workers(void **state)
            "use_hierarchical_allreduce a block has at least 2 ranks");
 }
 
+/* After a loss three workers go on as one group. */
+static void test_check__groups_need_not_divide_what_a_loss_leaves(void **state)
+{
+    STRATEGY_AUTO struct strategy s = {0};
+    struct fleet_errors errors = {0};
+
+    (void)state;
+    strategy_init(&s);
+    s.sharding = s.sharding_configs.hybrid_dp = true;
+    s.sharding_configs.sharding_group_size = 2;
+    for (int world = 2; world <= 3; world++) {
+        assert_int_equal(strategy_check(&s, world, true, "", &errors, NULL), 0);
+        assert_int_equal(strategy_check(&s, world, false, "", &errors, NULL), -EINVAL);
+    }
+    fleet_errors_release(&errors);
+}
+
 /* After a loss three workers go on, with a sum in one level. A block of one is wrong for any. */
 static void test_check__blocks_need_not_divide_what_a_loss_leaves(void **state)
 {
@@ -216,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_check__hybrid_dp_needs_several_whole_groups),
         cmocka_unit_test(test_check__stages_inside_sharding_need_pipeline),
         cmocka_unit_test(test_check__hierarchy_divides_the_workers),
+        cmocka_unit_test(test_check__groups_need_not_divide_what_a_loss_leaves),
         cmocka_unit_test(test_check__blocks_need_not_divide_what_a_loss_leaves),
         cmocka_unit_test(test_check__warns_of_a_falling_sparsity),
     };

@@ -79,6 +79,26 @@ static void test_topology__degrees_come_from_what_was_asked(void **state)
     expect("{'hybrid_configs': {'sep_degree': 2}}", 8, "data 4 sequence 2");
 }
 
+/* What a loss leaves may not be several whole groups. Other degrees still have to fit. */
+static void test_topology__ranks_that_are_not_several_groups_are_one(void **state)
+{
+    static const char groups[] =
+        "{'sharding': true, 'sharding_configs': {'sharding_group_size': 2, 'hybrid_dp': true}}";
+
+    (void)state;
+    expect(groups, 4, "data 2 sharding 2");
+    expect(groups, 3, "sharding 3");
+    expect(groups, 2, "sharding 2");
+    expect(groups, 1, "");
+    expect("{'sharding': true, 'sharding_configs': {'hybrid_dp': true}}", 12, "sharding 12");
+    expect("{'sharding': true, 'hybrid_configs': {'dp_degree': 2}, 'sharding_configs': "
+           "{'sharding_group_size': 2, 'hybrid_dp': true}}",
+           3,
+           "sharding_configs.sharding_group_size: sharding_group_size 2 × dp_degree 2 is 4, which "
+           "is not 3 workers; nearest possible: 4 workers; or sharding_group_size 1 × dp_degree "
+           "3, or sharding_group_size 3 × dp_degree 1");
+}
+
 static void test_topology__an_open_pipeline_takes_what_is_left(void **state)
 {
     (void)state;
@@ -296,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topology__degrees_come_from_what_was_asked),
         cmocka_unit_test(test_topology__the_fewest_ranks_are_the_product_of_what_is_given),
+        cmocka_unit_test(test_topology__ranks_that_are_not_several_groups_are_one),
         cmocka_unit_test(test_topology__an_open_pipeline_takes_what_is_left),
         cmocka_unit_test(test_topology__impossible_degrees_name_the_nearest),
         cmocka_unit_test(test_topology__two_fields_must_agree),

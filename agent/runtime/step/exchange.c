@@ -96,6 +96,20 @@ static void report_one_level(struct trainer *trainer, int block, int ranks)
                      ranks, block);
 }
 
+/* The same of sharding groups. */
+static void report_one_group(struct trainer *trainer, const struct topology *grid)
+{
+    const struct strategy_sharding_config *g = &trainer->job.plan.selection.final.sharding_configs;
+    int shards = grid->degree[TOPOLOGY_SHARDING];
+
+    if (trainer->job.plan.selection.final.sharding && g->hybrid_dp && shards > 1 &&
+        shards != g->sharding_group_size && shards == grid->world && trainer->generation.rank == 0)
+        trainer_note(trainer,
+                     "hybrid_dp: %d workers are not several groups of %d, so they are one sharding "
+                     "group, with the same bits",
+                     grid->world, g->sharding_group_size);
+}
+
 /* Blocks of the ranks that sum gradients, if the strategy has them. */
 static int open_hierarchy(struct trainer *trainer, struct fleet_error *err)
 {
@@ -120,6 +134,7 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
     bool is_used[OP_GROUP_WORLD + 1] = {false};
     int rc = 0;
 
+    report_one_group(trainer, grid);
     is_used[OP_GROUP_REPLICAS] = is_used[EXCHANGE_CELLS] = true; /* of a cell; of a replica */
     for (int i = 0; i < program->op_count; i++)
         if (program->ops[i].kind != OP_ALL_GATHER ||
