@@ -111,7 +111,7 @@ static void test_cells_run__any_degree_goes_on_from_any_checkpoint(void **state)
 
 /* A member that is killed after step 20. */
 struct loss {
-    const char *workers;
+    const char *strategy, *workers;
     int member;
     bool agent;    /* else the trainer */
     bool has_more; /* other workers of the cell: no step is lost, without a checkpoint */
@@ -121,15 +121,16 @@ struct loss {
 static bool lose(const void *context, int steps)
 {
     const struct loss *loss = context;
-    struct story alone = train("undisturbed", "", BY_TWO, "2", steps_text(steps)), story;
+    struct story alone = train("undisturbed", "", loss->strategy, "2", steps_text(steps)), story;
+    static int count; /* a folder of its own: each job begins at step 0 */
     char training[100];
     struct run run;
     bool is_hit;
 
     (void)snprintf(training, sizeof(training), "    checkpoint: {path: cell-%d, everySteps: 10}\n",
-                   steps);
-    start_small_job(&run, write_job("lost", loss->has_more ? "" : training, BY_TWO), loss->workers,
-                    steps_text(steps));
+                   ++count);
+    start_small_job(&run, write_job("lost", loss->has_more ? "" : training, loss->strategy),
+                    loss->workers, steps_text(steps));
     wait_for_step(&run, 20);
     is_hit = strike_if_running(&run, loss->member, loss->agent, SIGKILL);
     wait_for_end(&run);
@@ -146,18 +147,39 @@ static void test_cells_run__a_lost_worker_gets_its_part_from_its_cell(void **sta
 {
     (void)state;
     for (int member = 0; member < 4; member++)
-        strike_until_hit(
-            lose,
-            &(struct loss){
-                .workers = "4", .member = member, .agent = member % 2 == 0, .has_more = true},
-            few_steps);
+        strike_until_hit(lose,
+                         &(struct loss){.strategy = BY_TWO,
+                                        .workers = "4",
+                                        .member = member,
+                                        .agent = member % 2 == 0,
+                                        .has_more = true},
+                         few_steps);
+}
+
+/* A trainer in one cell, and an agent in the other one. */
+static void test_cells_run__so_it_does_where_tokens_are_divided(void **state)
+{
+    (void)state;
+    for (int member = 1; member < 3; member++)
+        strike_until_hit(lose,
+                         &(struct loss){.strategy = BY_TWO_AND_ROWS,
+                                        .workers = "4",
+                                        .member = member,
+                                        .agent = member == 2,
+                                        .has_more = true},
+                         few_steps);
 }
 
 /* With one replica nobody else has what a worker had: the checkpoint is the state. */
 static void test_cells_run__a_lost_cell_leaves_the_checkpoint(void **state)
 {
+    static const char *const strategies[] = {BY_TWO, BY_TWO_AND_ROWS};
+
     (void)state;
-    strike_until_hit(lose, &(struct loss){.workers = "2", .member = 1}, few_steps);
+    for (size_t i = 0; i < FLEET_COUNT(strategies); i++)
+        strike_until_hit(lose,
+                         &(struct loss){.strategy = strategies[i], .workers = "2", .member = 1},
+                         few_steps);
 }
 
 int main(int argc, char **argv)
@@ -167,6 +189,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cells_run__a_model_begins_as_on_one_worker),
         cmocka_unit_test(test_cells_run__any_degree_goes_on_from_any_checkpoint),
         cmocka_unit_test(test_cells_run__a_lost_worker_gets_its_part_from_its_cell),
+        cmocka_unit_test(test_cells_run__so_it_does_where_tokens_are_divided),
         cmocka_unit_test(test_cells_run__a_lost_cell_leaves_the_checkpoint),
     };
 
