@@ -17,6 +17,7 @@
 
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
@@ -226,6 +227,21 @@ static void set_resume(struct list *list, const struct message_assign *assign)
     set(list, "FLEET_RESUME_PATH", "%s", assign->checkpoint_path);
 }
 
+/* All ranks of a generation have its key, and no other process has it. A user's own value stays:
+ * with FLEET_DATA_ENCRYPTION=None a trainer may use parameter servers, which do not encrypt. */
+static void set_encryption(struct list *list, const struct environment_input *in)
+{
+    char secret[2 * MESSAGE_SECRET_SIZE + 1];
+
+    if (!in->encrypts)
+        return;
+    fleet_hex_encode(in->assign->key, MESSAGE_SECRET_SIZE, secret);
+    if (!find(list, "FLEET_DATA_ENCRYPTION"))
+        set(list, "FLEET_DATA_ENCRYPTION", "AES-GCM");
+    if (!find(list, "FLEET_WORLD_SECRET"))
+        set(list, "FLEET_WORLD_SECRET", "%s", secret);
+}
+
 char **environment_build(const struct environment_input *in)
 {
     struct list list = inherit(in->base);
@@ -238,6 +254,7 @@ char **environment_build(const struct environment_input *in)
     set_mindspore(&list, in, rank);
     set_files(&list, in);
     set_resume(&list, in->assign);
+    set_encryption(&list, in);
     set(&list, "FLEET_GENERATION", "%lld", (long long)in->assign->generation.counter);
     return list.items;
 }

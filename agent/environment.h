@@ -13,6 +13,8 @@
  *   any          FLEET_STRATEGY_FILE (prototxt), FLEET_STRATEGY_JSON, FLEET_AUTO_PARALLEL_JSON,
  *                FLEET_AUTO_PARALLEL_FILE, FLEET_GENERATION, FLEET_PROGRESS_FILE, and
  *                FLEET_RESUME_STEP and FLEET_RESUME_PATH once the job has reported a checkpoint
+ *   fleet.h      with runPolicy.dataEncryption: FLEET_DATA_ENCRYPTION=AES-GCM, and
+ *                FLEET_WORLD_SECRET, the hub's key of the generation
  *
  * A variable longer than ENVIRONMENT_VALUE_SIZE_MAX goes into a JSON file that
  * PADDLE_BACKUP_ENV_PATH names, as Paddle's launcher does.
@@ -24,6 +26,7 @@
  * hub: FLEET_HUB, FLEET_HUB_FILE, FLEET_CA_FILE, FLEET_TOKEN_FILE and FLEET_ENVIRONMENT_FILE.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "libfleet/rendezvous/message.h"
@@ -41,12 +44,14 @@ struct environment_input {
     /* Of own_files.h; each may be NULL. */
     const char *folder, *strategy_json, *strategy_file, *rank_table_file, *auto_parallel_json;
     const char *auto_parallel_file;
+    bool encrypts;             /* runPolicy.dataEncryption */
     int nccl_rings;            /* 0 = not said */
     const char *progress_file; /* progress_channel.h; NULL = none */
 };
 
 /* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set
- * again are replaced, but MASTER_ADDR and MASTER_PORT the user has set stay. */
+ * again are replaced. MASTER_ADDR and MASTER_PORT of the user stay, and so do FLEET_DATA_ENCRYPTION
+ * and FLEET_WORLD_SECRET. */
 char **environment_build(const struct environment_input *input);
 
 /*

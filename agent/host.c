@@ -101,6 +101,7 @@ static int own_environment(struct host *host, int local_rank, const struct super
                                       .progress_file = host->children[local_rank].progress.path,
                                       .auto_parallel_json = host->files.auto_parallel_json,
                                       .auto_parallel_file = host->files.auto_parallel_file,
+                                      .encrypts = host->files.encrypts,
                                       .nccl_rings =
                                           own_files_nccl_rings(&host->files, place->assign->world)};
     int rc = own_files_rank_table(&host->files, place->assign, &rank_table, err);

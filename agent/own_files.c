@@ -125,6 +125,7 @@ static int read_job(struct own_files *files, const char *job_file, struct fleet_
 
     if (rc < 0 || (rc = trainer_file_parse(text, size, &file, err)) < 0)
         return rc;
+    files->encrypts = file.encrypts;
     if (file.auto_parallel) {
         files->auto_parallel_json = fleet_json_print(file.auto_parallel);
         rc = write_file(files, "auto_parallel.json", files->auto_parallel_json,

@@ -11,6 +11,8 @@
  *   backup_env.<rank>.json   variables too long for an environment
  */
 
+#include <stdbool.h>
+
 #include "libfleet/rendezvous/message.h"
 #include "libfleet/strategy/strategy_spec.h"
 
@@ -23,6 +25,7 @@ struct own_files {
     char *auto_parallel_json; /* spec.autoParallel in MindSpore's names; NULL if there is none */
     char *auto_parallel_file; /* path of auto_parallel.json; NULL if there is none */
     struct strategy_spec *strategy; /* as the job has it; NULL without a job file */
+    bool encrypts;                  /* runPolicy.dataEncryption; false without a job file */
 };
 
 /*

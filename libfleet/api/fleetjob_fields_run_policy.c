@@ -187,8 +187,9 @@ static const struct fleet_field run_policy_fields[] = {
      .offset = offsetof(struct fleetjob_run_policy, data_encryption),
      .default_text = "\"Auto\"",
      .choices = encryptions,
-     .description = "Encryption of the data between built-in trainers of different pods: none, "
-                    "AES-GCM, or as the installation says (the chart's dataEncryption)."},
+     .description = "Encryption of the data between trainers of different pods, built-in ones "
+                    "and those that use fleet.h: none, AES-GCM, or as the installation says (the "
+                    "chart's dataEncryption)."},
     {.name = "cleanPodPolicy",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct fleetjob_run_policy, clean_pod_policy),

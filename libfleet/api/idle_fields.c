@@ -161,15 +161,6 @@ static const char *buddies(const struct fleetjob_spec *spec, const struct strate
                : NULL;
 }
 
-static const char *data_encryption(const struct fleetjob_spec *spec, const struct strategy *s)
-{
-    (void)s;
-    return spec->run_policy.data_encryption == FLEETJOB_ENCRYPTION_AES_GCM && !spec->has_training
-               ? "own trainers send their data themselves; with fleet.h they encrypt it if their "
-                 "variables have FLEET_DATA_ENCRYPTION=AES-GCM and a FLEET_WORLD_SECRET"
-               : NULL;
-}
-
 static const struct {
     const char *path;
     const char *(*why_idle)(const struct fleetjob_spec *spec, const struct strategy *effective);
@@ -191,7 +182,6 @@ static const struct {
     {"spec.training.health.factor", health_factor},
     {"spec.training.health.window", health_window},
     {"spec.runPolicy.elastic.replicas", buddies},
-    {"spec.runPolicy.dataEncryption", data_encryption},
 };
 
 void idle_fields_warn(const struct fleetjob_spec *spec, const struct strategy *effective,

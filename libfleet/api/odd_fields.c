@@ -204,6 +204,17 @@ static void warn_of_gpus(const struct odd *o)
         }
 }
 
+/* ---- own trainers ---------------------------------------------------------------------------- */
+
+static void warn_of_plain_data(const struct odd *o)
+{
+    if (o->job->spec.run_policy.data_encryption == FLEETJOB_ENCRYPTION_AES_GCM &&
+        is_known(o, "spec.runPolicy.dataEncryption"))
+        fleet_errors_add(o->warnings, "spec.runPolicy.dataEncryption",
+                         "an own trainer gets it as FLEET_DATA_ENCRYPTION: fleet.h encrypts, other "
+                         "libraries do not read it");
+}
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
 static void (*const subjects[])(const struct odd *) = {
@@ -214,6 +225,8 @@ void odd_fields_warn(const struct fleetjob *job, struct fleet_errors *warnings)
 {
     struct odd odd = {.job = job, .training = &job->spec.training, .warnings = warnings};
 
+    if (!job->spec.has_training)
+        warn_of_plain_data(&odd);
     if (!job->spec.has_training || !is_known(&odd, "spec.training.steps"))
         return;
     odd.updates = training_updates(odd.training, fleetjob_gradient_merge_k(job));

@@ -4,8 +4,8 @@
 
 /*
  * Values that are legal, but together probably a mistake: a warm-up that is longer than the job,
- * held-out data that is never evaluated, GPUs that stay idle. idle_fields.h has fields without any
- * effect.
+ * held-out data that is never evaluated, GPUs that stay idle, data that only some trainers encrypt.
+ * idle_fields.h has fields without any effect.
  */
 
 struct fleet_errors;

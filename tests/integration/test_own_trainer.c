@@ -7,8 +7,9 @@
  */
 #include "tests/integration/run_fixture.h"
 
-static int processes = 1;     /* of each worker */
-static const char *more = ""; /* fields of the spec */
+static int processes = 1;       /* of each worker */
+static const char *more = "";   /* fields of the spec */
+static const char *policy = ""; /* of runPolicy */
 
 /* A job of two workers whose container has `command` (YAML) and the text of `script` as its last
  * argument. */
@@ -32,7 +33,7 @@ static const char *write_own_job(const char *name, const char *command, const ch
         (void)fputs("            args:\n              - |\n", file);
     for (const char *line = script; *line; line += strcspn(line, "\n") + 1)
         (void)fprintf(file, "                %.*s\n", (int)strcspn(line, "\n"), line);
-    (void)fprintf(file, "  runPolicy: {restart: {maxRestarts: 5}}\n%s", more);
+    (void)fprintf(file, "  runPolicy: {restart: {maxRestarts: 5}%s}\n%s", policy, more);
     (void)fclose(file);
     return path;
 }
@@ -366,6 +367,48 @@ static void test_own_trainer__the_fleet_h_example_resumes(void **state)
     release(&run);
 }
 
+/* Each rank says what it was given, and rank 1 fails once, so that there is another generation. */
+#define SECRETIVE_TRAINER                                                              \
+    "echo secret $FLEET_GENERATION $RANK $FLEET_DATA_ENCRYPTION $FLEET_WORLD_SECRET\n" \
+    "[ $RANK$FLEET_GENERATION = 11 ] && exit 3\n"                                      \
+    "[ $FLEET_GENERATION = 1 ] && sleep 600\n"                                         \
+    "exit 0\n"
+
+/* The secret of rank `rank` in generation `generation`, as the trainer printed it. */
+static void read_secret(const struct run *run, int rank, int generation, char out[65])
+{
+    char front[64];
+    const char *found;
+
+    (void)snprintf(front, sizeof(front), "[%d] secret %d %d AES-GCM ", rank, generation, rank);
+    found = strstr(run->err.text, front);
+    if (!found)
+        fail_msg("no line \"%s\" in %s", front, run->err.text);
+    found += strlen(front);
+    assert_int_equal(strspn(found, "0123456789abcdef"), 64);
+    (void)snprintf(out, 65, "%s", found);
+}
+
+static void test_own_trainer__ranks_share_a_new_secret_in_each_generation(void **state)
+{
+    char secrets[2][2][65]; /* by generation and rank */
+    struct run run;
+
+    (void)state;
+    policy = ", dataEncryption: AES-GCM";
+    start_own_job(&run, write_own_job("secret", "[bash, -c]", SECRETIVE_TRAINER));
+    policy = "";
+    wait_for_end(&run);
+    expect_exit(&run, 0);
+    for (int i = 0; i < 4; i++)
+        read_secret(&run, i % 2, i / 2 + 1, secrets[i / 2][i % 2]);
+    assert_string_equal(secrets[0][0], secrets[0][1]);
+    assert_string_equal(secrets[1][0], secrets[1][1]);
+    assert_string_not_equal(secrets[0][0], secrets[1][0]);
+    expect_nothing_left(&run);
+    release(&run);
+}
+
 /* ---- PyTorch --------------------------------------------------------------------------------- */
 
 /* The example of the documentation, struck in the middle. */
@@ -409,6 +452,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__its_plan_claims_nothing),
         cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
         cmocka_unit_test(test_own_trainer__the_fleet_h_example_resumes),
+        cmocka_unit_test(test_own_trainer__ranks_share_a_new_secret_in_each_generation),
         cmocka_unit_test(test_own_trainer__the_pytorch_example_resumes),
     };
 

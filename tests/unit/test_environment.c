@@ -194,6 +194,46 @@ static void test_environment__keeps_a_master_the_user_has_set(void **state)
     environment_free(environment);
 }
 
+/* The secret is the key of the generation, in hexadecimal digits. */
+static void test_environment__hands_over_the_encryption_of_the_job(void **state)
+{
+    static const struct {
+        const char *base[3];
+        bool encrypts;
+        const char *encryption, *secret; /* NULL = not set */
+    } cases[] = {
+        {{NULL}, false, NULL, NULL},
+        {{"FLEET_WORLD_SECRET=mine"}, false, NULL, "mine"},
+        {{NULL}, true, "AES-GCM", "0102"},
+        {{"FLEET_WORLD_SECRET=mine"}, true, "AES-GCM", "mine"},
+        {{"FLEET_DATA_ENCRYPTION=None"}, true, "None", "0102"},
+    };
+    struct message_assign keyed = assign;
+
+    (void)state;
+    keyed.key[0] = 1;
+    keyed.key[1] = 2;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        struct environment_input input = {.base = (char *const *)cases[i].base,
+                                          .assign = &keyed,
+                                          .job_id = "gpt",
+                                          .pod_name = "p",
+                                          .encrypts = cases[i].encrypts};
+        char **environment = environment_build(&input);
+        const char *encryption = value_of(environment, "FLEET_DATA_ENCRYPTION");
+        const char *secret = value_of(environment, "FLEET_WORLD_SECRET");
+        assert_int_equal(encryption != NULL, cases[i].encryption != NULL);
+        assert_int_equal(secret != NULL, cases[i].secret != NULL);
+        if (encryption)
+            assert_string_equal(encryption, cases[i].encryption);
+        if (secret && strcmp(cases[i].secret, "mine") != 0)
+            assert_int_equal(strlen(secret), 2 * MESSAGE_SECRET_SIZE);
+        if (secret)
+            assert_int_equal(strncmp(secret, cases[i].secret, strlen(cases[i].secret)), 0);
+        environment_free(environment);
+    }
+}
+
 static void test_environment__puts_aside_what_is_too_long(void **state)
 {
     static int port = 5000;
@@ -266,6 +306,7 @@ static void test_environment__every_variable_is_documented(void **state)
                                       .auto_parallel_json = "{}",
                                       .auto_parallel_file = "/a",
                                       .progress_file = "/p",
+                                      .encrypts = true,
                                       .nccl_rings = 1};
     FLEET_AUTO_FREE char *page = NULL;
     char **environment, name[80];
@@ -423,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_own_files__wait_for_no_disk),
         cmocka_unit_test(test_own_files__nccl_rings_are_those_that_take_effect),
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
+        cmocka_unit_test(test_environment__hands_over_the_encryption_of_the_job),
         cmocka_unit_test(test_environment__puts_aside_what_is_too_long),
         cmocka_unit_test(test_reporter__says_cause_code_and_last_lines),
         cmocka_unit_test(test_reporter__drops_old_lines_until_it_fits),
