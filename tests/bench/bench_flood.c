@@ -39,6 +39,7 @@
 #include "libfleet/rendezvous/member_client.h"
 #include "libfleet/rendezvous/tls_identity.h"
 #include "tests/support/child_process.h"
+#include "tests/support/client_hello.h"
 
 #define MEMBERS           4
 #define SOURCES           40
@@ -75,21 +76,6 @@ static double deadline(void)
 }
 
 /* ---- the flood ------------------------------------------------------------------------------- */
-
-static size_t client_hello(unsigned char *out, size_t capacity)
-{
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    SSL *ssl = SSL_new(context);
-    BIO *sent = BIO_new(BIO_s_mem());
-    int size;
-
-    SSL_set_bio(ssl, BIO_new(BIO_s_mem()), sent);
-    (void)SSL_connect(ssl);
-    size = BIO_read(sent, out, (int)capacity);
-    SSL_free(ssl);
-    SSL_CTX_free(context);
-    return size > 0 ? (size_t)size : 0;
-}
 
 static int open_one(int number, const void *hello, size_t size)
 {

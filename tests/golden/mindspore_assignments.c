@@ -21,50 +21,17 @@
 #include "libfleet/base/yaml.h"
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
+#include "tests/support/python_arguments.h"
 
 #define DEVICES_MAX 4096
 
-/* ms.ParallelMode.SEMI_AUTO_PARALLEL is the word "semi_auto_parallel". */
-static const char *append_mode(const char *c, struct fleet_strbuf *out)
-{
-    static const char prefix[] = "ms.ParallelMode.";
-
-    c += strlen(prefix);
-    fleet_strbuf_append_char(out, '"');
-    for (; (*c >= 'A' && *c <= 'Z') || *c == '_'; c++)
-        fleet_strbuf_append_char(out, *c == '_' ? '_' : (char)(*c - 'A' + 'a'));
-    fleet_strbuf_append_char(out, '"');
-    return c;
-}
-
-/* Python's keyword arguments as a YAML flow mapping: a=(1, 2), b=None -> {a: [1, 2], b: null}. */
 static cJSON *arguments_json(const char *call)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct fleet_error err;
     cJSON *json = NULL;
-    int depth = 0;
 
-    fleet_strbuf_append_char(&text, '{');
-    for (const char *c = call; *c;) {
-        depth += *c == '(' || *c == '[' || *c == '{';
-        depth -= *c == ')' || *c == ']' || *c == '}';
-        if (strncmp(c, "ms.ParallelMode.", 16) == 0) {
-            c = append_mode(c, &text);
-            continue;
-        }
-        if (strncmp(c, "None", 4) == 0) {
-            fleet_strbuf_append(&text, "null");
-            c += 4;
-            continue;
-        }
-        if (depth == 0 && *c == '=')
-            fleet_strbuf_append(&text, ": ");
-        else
-            fleet_strbuf_append_char(&text, *c == '(' ? '[' : *c == ')' ? ']' : *c);
-        c++;
-    }
-    fleet_strbuf_append_char(&text, '}');
+    python_arguments_yaml(call, &text);
     if (strstr(call, "ms.") && !strstr(call, "ms.ParallelMode."))
         golden_skip("a Python expression");
     if (fleet_yaml_to_json(text.text, text.length, &json, &err) < 0 || !cJSON_IsObject(json))

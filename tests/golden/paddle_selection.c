@@ -20,6 +20,7 @@
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
 #include "tests/golden/selection.h"
+#include "tests/support/strategy_units.h"
 
 #define WORLD      8 /* the lists know no workers: enough for every unit */
 #define OWN_FOLDER "tests/golden/paddle/selection_2_0_lists.json"
@@ -61,23 +62,6 @@ static bool units_of(const char *names, unsigned int *out)
     return true;
 }
 
-/* The units of a set, each with the data it needs to take part. */
-static void make_units(struct strategy *s, unsigned int bits)
-{
-    strategy_init(s);
-    for (int i = 0; i < UNITS; i++)
-        if (bits & UNIT_BIT(i))
-            unit_set(s, (enum unit)i, true);
-    if (s->recompute) {
-        knob_append_string(&s->recompute_configs.checkpoints, "x");
-        s->recompute_configs.has_checkpoints = s->has_recompute_configs = KNOB_BY_NAME;
-    }
-    if (s->gradient_merge) {
-        s->gradient_merge_configs.k_steps = 4;
-        s->gradient_merge_configs.has_k_steps = s->has_gradient_merge_configs = KNOB_BY_NAME;
-    }
-}
-
 static const char *text_at(const cJSON *row, int i)
 {
     const cJSON *item = cJSON_GetArrayItem(row, i);
@@ -97,7 +81,7 @@ static void check_list_row(void *context)
 
     if (!units_of(text_at(row, 0), &bits))
         golden_skip("a unit that 2.0 lacks");
-    make_units(&s, bits);
+    strategy_units_make(&s, bits);
     got = chain_of(&s, WORLD, NULL);
     if (strcmp(got, expected) != 0)
         golden_fail("ours %s, recorded %s", got, expected);

@@ -14,6 +14,7 @@
 #include "libfleet/strategy/pipeline_schedule.h"
 #include "tests/golden/readers.h"
 #include "tests/golden/runner.h"
+#include "tests/support/pipeline_text.h"
 
 #define MOST ((double)100000) /* of stages, micro-batches, ranks */
 
@@ -25,24 +26,6 @@ static int number_of(const cJSON *row, const char *key)
 }
 
 /* ---- schedules ------------------------------------------------------------------------------- */
-
-/* "f0;b0;", with chunks "f0_vp0;". */
-static void print_stage(const struct pipeline_shape *shape, int stage, struct fleet_strbuf *out)
-{
-    size_t count = pipeline_step_count(shape);
-    FLEET_AUTO_FREE struct pipeline_step *steps = calloc(count, sizeof(*steps));
-
-    golden_check(steps);
-    fleet_strbuf_append(out, "");
-    pipeline_steps(shape, stage, steps);
-    for (size_t i = 0; i < count; i++) {
-        fleet_strbuf_appendf(out, "%c%d", pipeline_pass_letter(steps[i].pass),
-                             steps[i].micro_batch);
-        if (shape->chunks > 1)
-            fleet_strbuf_appendf(out, "_vp%d", steps[i].chunk);
-        fleet_strbuf_append(out, ";");
-    }
-}
 
 static void check_schedule(void *context)
 {
@@ -64,7 +47,7 @@ static void check_schedule(void *context)
         const cJSON *recorded = cJSON_GetArrayItem(orders, stage);
 
         golden_check(cJSON_IsString(recorded));
-        print_stage(&shape, stage, &ours);
+        pipeline_text_append(&shape, stage, &ours);
         if (strcmp(ours.text, recorded->valuestring) != 0)
             golden_fail("stage %d: ours %s, recorded %s", stage, ours.text, recorded->valuestring);
     }

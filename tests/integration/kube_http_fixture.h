@@ -29,10 +29,9 @@
 #include "libfleet/kube/rest.h"
 #include "tests/fake/apiserver.h"
 #include "tests/fake/apiserver_http.h"
+#include "tests/support/loop_turn.h"
 
-#define PODS        "/api/v1/namespaces/default/pods"
-#define PATIENCE_MS 120000.0 /* sanitizers on a busy machine */
-
+#define PODS "/api/v1/namespaces/default/pods"
 struct world {
     uv_loop_t loop;
     struct fake_apiserver *server;
@@ -76,18 +75,6 @@ static inline int tear_down(void **state)
     return 0;
 }
 
-/* Turn the loop until *flag is at least `value`. */
-static inline void turn_until(struct world *w, const int *flag, int value)
-{
-    double end = fleet_monotonic_ms() + PATIENCE_MS;
-
-    while (*flag < value) {
-        if (fleet_monotonic_ms() > end)
-            fail_msg("timed out waiting for %d, got to %d", value, *flag);
-        (void)uv_run(&w->loop, UV_RUN_ONCE);
-    }
-}
-
 struct answer {
     int count;  /* of on_done */
     char *text; /* the object */
@@ -114,7 +101,7 @@ static inline struct answer do_request(struct world *w, const struct kube_rest_r
 
     (void)kube_rest_start(w->io, request, on_answer, &a);
     assert_int_equal(a.count, 0); /* io.h (1): never from within */
-    turn_until(w, &a.count, 1);
+    loop_turn_until(&w->loop, &a.count, 1);
     return a;
 }
 

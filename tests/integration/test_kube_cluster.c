@@ -27,6 +27,7 @@
 #include "libfleet/kube/config.h"
 #include "libfleet/kube/http.h"
 #include "libfleet/kube/rest.h"
+#include "tests/support/loop_turn.h"
 
 #define BURST       400
 #define PATIENCE_MS 600000.0 /* a busy machine */
@@ -62,17 +63,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void turn_until(struct world *w, const int *flag, int value)
-{
-    double end = fleet_monotonic_ms() + PATIENCE_MS;
-
-    while (*flag < value) {
-        if (fleet_monotonic_ms() > end)
-            fail_msg("timed out waiting for %d, got to %d", value, *flag);
-        (void)uv_run(&w->loop, UV_RUN_ONCE);
-    }
-}
-
 struct answer {
     int count;
     cJSON *object;
@@ -97,7 +87,7 @@ static struct answer do_request(struct world *w, const struct kube_rest_request 
     struct answer a = {0};
 
     (void)kube_rest_start(w->io, request, on_answer, &a);
-    turn_until(w, &a.count, 1);
+    loop_turn_until(&w->loop, &a.count, 1);
     return a;
 }
 
@@ -163,7 +153,7 @@ static void delete_all(struct world *w)
         assert_int_equal(fleet_json_get_string(item, "metadata.name", &d.name, NULL), 0);
         (void)kube_rest_start(w->io, &d, count_one, &done);
     }
-    turn_until(w, &done, cJSON_GetArraySize(fleet_json_at(a.object, "items")));
+    loop_turn_until(&w->loop, &done, cJSON_GetArraySize(fleet_json_at(a.object, "items")));
     cJSON_Delete(a.object);
 }
 
@@ -221,7 +211,7 @@ static void test_cluster__a_burst_is_created_watched_and_deleted(void **state)
                                                           .body = body},
                               count_one, &done);
     }
-    turn_until(w, &done, BURST);
+    loop_turn_until(&w->loop, &done, BURST);
     print_message("%d objects created, %.0f a second\n", BURST,
                   BURST * 1000.0 / (fleet_monotonic_ms() - began));
     watch_until(w, &r, &log, &watch, BURST);

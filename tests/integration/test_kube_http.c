@@ -245,21 +245,21 @@ static void test_kube_http__asks_again_when_it_leaves(void **state)
         (void)kube_rest_start(w->io, &list, on_answer, &lists[i]);
     (void)kube_send(w->io, &create);
     may = false;
-    turn_until(w, &w->done_count, 1);
+    loop_turn_until(&w->loop, &w->done_count, 1);
     assert_int_equal(w->done_kind, KUBE_ERROR_NOT_LEADER);
     create.urgent = true; /* waits for no place, only for a free connection */
     may = true;
     (void)kube_send(w->io, &create);
     may = false;
-    turn_until(w, &w->done_count, 2);
+    loop_turn_until(&w->loop, &w->done_count, 2);
     assert_int_equal(w->done_kind, KUBE_ERROR_NOT_LEADER);
     assert_int_equal(fake_apiserver_requests(w->server, "POST"), 0);
     may = true;
     (void)kube_send(w->io, &create);
-    turn_until(w, &w->done_count, 3);
+    loop_turn_until(&w->loop, &w->done_count, 3);
     assert_false(w->has_failed);
     for (size_t i = 0; i < 4; i++) {
-        turn_until(w, &lists[i].count, 1);
+        loop_turn_until(&w->loop, &lists[i].count, 1);
         free(lists[i].text);
     }
 }
@@ -278,10 +278,10 @@ static void test_kube_http__caps_what_is_in_flight_and_lets_the_urgent_pass(void
     assert_int_equal(waiting, 46);
     r.urgent = true;
     (void)kube_rest_start(w->io, &r, on_answer, &urgent);
-    turn_until(w, &urgent.count, 1);
+    loop_turn_until(&w->loop, &urgent.count, 1);
     assert_int_equal(answers[49].count, 0); /* it did not wait behind them */
     for (size_t i = 0; i < 50; i++)
-        turn_until(w, &answers[i].count, 1);
+        loop_turn_until(&w->loop, &answers[i].count, 1);
     assert_true(fake_apiserver_http_accepted(w->front) <= 5);
     kube_http_load(w->io, &in_flight, &waiting);
     assert_int_equal(in_flight + waiting, 0);
@@ -303,7 +303,7 @@ static void test_kube_http__a_cancelled_call_says_nothing(void **state)
     for (size_t i = 0; i < 12; i++) /* some on their way, some waiting */
         kube_rest_cancel(&calls[i]);
     (void)kube_rest_start(w->io, &r, on_answer, &last);
-    turn_until(w, &last.count, 1);
+    loop_turn_until(&w->loop, &last.count, 1);
     for (size_t i = 0; i < 12; i++)
         assert_int_equal(answers[i].count, 0);
     free(last.text);
@@ -340,7 +340,7 @@ static void test_kube_http__a_deadline_holds(void **state)
     for (size_t i = 0; i < 6; i++)
         (void)kube_rest_start(w->io, &r, on_answer, &answers[i]);
     for (size_t i = 0; i < 6; i++) {
-        turn_until(w, &answers[i].count, 1);
+        loop_turn_until(&w->loop, &answers[i].count, 1);
         assert_true(answers[i].failed && kube_is_unreachable(&answers[i].err));
     }
     took = fleet_monotonic_ms() - began;
@@ -368,7 +368,7 @@ static void test_kube_http__a_deadline_holds_for_those_that_wait(void **state)
     (void)kube_rest_start(w->io, &r, on_answer, &short_ones[0]);
     r.timeout_ms = 200; /* earlier than the one before it */
     (void)kube_rest_start(w->io, &r, on_answer, &short_ones[1]);
-    turn_until(w, &short_ones[0].count, 1);
+    loop_turn_until(&w->loop, &short_ones[0].count, 1);
     assert_int_equal(short_ones[1].count, 1);
     assert_true(short_ones[0].failed && kube_is_unreachable(&short_ones[0].err));
     for (size_t i = 0; i < 4; i++) {
@@ -394,7 +394,7 @@ static void test_kube_http__timers_fire_once_unless_cancelled(void **state)
     (void)kube_after(w->io, 20, count_up, &fired);
     kube_cancel(w->io, &cancelled);
     assert_null(cancelled);
-    turn_until(w, &fired, 1);
+    loop_turn_until(&w->loop, &fired, 1);
     assert_true(fleet_monotonic_ms() - began >= 19.0);
     assert_int_equal(never, 0);
 }

@@ -32,9 +32,9 @@
 #include "libfleet/kube/rest.h"
 #include "libfleet/rendezvous/tls_identity.h"
 #include "tests/fake/http2.h"
+#include "tests/support/loop_turn.h"
 
 #define NAME         "api.example" /* of the server's certificate */
-#define PATIENCE_MS  120000.0      /* sanitizers on a busy machine */
 #define LARGE        (3u << 20)    /* bytes of an object: twice what etcd takes */
 #define STEPS(array) (array), FLEET_COUNT(array)
 
@@ -107,17 +107,6 @@ static void on_answer(void *user, const cJSON *object, const struct fleet_error 
     a->size = strlen(x);
 }
 
-static void turn_until(struct world *w, const int *flag, int value)
-{
-    double end = fleet_monotonic_ms() + PATIENCE_MS;
-
-    while (*flag < value) {
-        if (fleet_monotonic_ms() > end)
-            fail_msg("timed out waiting for %d, got to %d", value, *flag);
-        (void)uv_run(&w->loop, UV_RUN_ONCE);
-    }
-}
-
 static struct answer do_verb(struct world *w, enum kube_verb verb)
 {
     FLEET_AUTO_JSON cJSON *body = cJSON_Parse("{\"metadata\":{\"name\":\"a\"}}");
@@ -131,7 +120,7 @@ static struct answer do_verb(struct world *w, enum kube_verb verb)
     struct answer a = {0};
 
     (void)kube_rest_start(w->io, &r, on_answer, &a);
-    turn_until(w, &a.count, 1);
+    loop_turn_until(&w->loop, &a.count, 1);
     return a;
 }
 
@@ -153,7 +142,7 @@ static void test_http2__one_connection_carries_all(void **state)
     for (size_t i = 0; i < FLEET_COUNT(answers); i++)
         (void)kube_rest_start(w->io, &r, on_answer, &answers[i]);
     for (size_t i = 0; i < FLEET_COUNT(answers); i++) {
-        turn_until(w, &answers[i].count, 1);
+        loop_turn_until(&w->loop, &answers[i].count, 1);
         assert_done(&answers[i]);
     }
     assert_int_equal(fake_http2_connections(w->server), 1);
@@ -366,13 +355,13 @@ static void test_http2__large_objects_come_and_go_whole(void **state)
     assert_done(&a);
     assert_int_equal(a.size, LARGE);
     watch = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.event_count, 1);
+    loop_turn_until(&w->loop, &log.event_count, 1);
     assert_int_equal(log.size, LARGE);
     a = (struct answer){0};
     r.verb = KUBE_CREATE;
     r.body = body;
     (void)kube_rest_start(w->io, &r, on_answer, &a);
-    turn_until(w, &a.count, 1);
+    loop_turn_until(&w->loop, &a.count, 1);
     assert_done(&a);
     assert_true(fake_http2_body_bytes(w->server) >= LARGE);
     assert_int_equal(log.end_count, 0);

@@ -28,6 +28,7 @@
 #include "libfleet/kube/http.h"
 #include "libfleet/kube/meta.h"
 #include "libfleet/kube/rest.h"
+#include "tests/support/loop_turn.h"
 
 #define LEASE "machinery-test"
 
@@ -97,17 +98,6 @@ static void on_trouble(void *user, const char *what, const char *key, const stru
     (void)key;
     r->trouble = *err;
     r->troubles++;
-}
-
-static void turn_until(uv_loop_t *loop, const int *flag, int value)
-{
-    double end = fleet_monotonic_ms() + PATIENCE_MS;
-
-    while (*flag < value) {
-        if (fleet_monotonic_ms() > end)
-            fail_msg("timed out waiting for %d, got to %d", value, *flag);
-        (void)uv_run(loop, UV_RUN_ONCE);
-    }
 }
 
 /* Until the object that was reconciled last has this UID. */
@@ -181,7 +171,7 @@ static cJSON *ask(uv_loop_t *loop, struct kube_io *io, const struct kube_rest_re
     struct answer a = {0};
 
     (void)kube_rest_start(io, request, on_answer, &a);
-    turn_until(loop, &a.count, 1);
+    loop_turn_until(loop, &a.count, 1);
     return a.object;
 }
 
@@ -244,7 +234,7 @@ static void test_machinery__leads_sees_tells_and_hands_over(void **state)
         fail_msg("%s", err.text);
     start(&a, &loop, &config, "replica-a");
     cJSON_Delete(ask(&loop, a.io, &request)); /* of a run before */
-    turn_until(&loop, &a.leading, 1);
+    loop_turn_until(&loop, &a.leading, 1);
     start(&b, &loop, &config, "replica-b");
 
     request.verb = KUBE_CREATE;
@@ -259,11 +249,11 @@ static void test_machinery__leads_sees_tells_and_hands_over(void **state)
 
     began = fleet_monotonic_ms();
     manager_stop(a.manager);
-    turn_until(&loop, &a.ends, 1);
-    turn_until(&loop, &b.leading, 1);
+    loop_turn_until(&loop, &a.ends, 1);
+    loop_turn_until(&loop, &b.leading, 1);
     print_message("handed over in %.0f ms\n", fleet_monotonic_ms() - began);
     assert_true(b.epoch > a.epoch);
-    turn_until(&loop, &b.reconciles, 1); /* what it saw while it stood by */
+    loop_turn_until(&loop, &b.reconciles, 1); /* what it saw while it stood by */
     assert_string_equal(b.last_uid, uid);
     if (a.troubles + b.troubles > 0) /* a busy API server may end a watch, or answer late */
         print_message("trouble: %s\n", a.troubles ? a.trouble.text : b.trouble.text);
@@ -349,7 +339,7 @@ static void test_machinery__outlives_the_api_server(void **state)
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(kube_config_load(getenv("FLEET_TEST_KUBECONFIG"), NULL, &config, NULL), 0);
     start(&a, &loop, &config, "replica-a");
-    turn_until(&loop, &a.leading, 1);
+    loop_turn_until(&loop, &a.leading, 1);
     request.verb = KUBE_DELETE;
     request.name = "machinery";
     cJSON_Delete(ask(&loop, a.io, &request)); /* of a run before */
@@ -371,7 +361,7 @@ static void test_machinery__outlives_the_api_server(void **state)
                                          .name = "machinery"};
     cJSON_Delete(ask(&loop, a.io, &request));
     manager_stop(a.manager);
-    turn_until(&loop, &a.ends, 1);
+    loop_turn_until(&loop, &a.ends, 1);
     stop(&a);
     assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(uv_loop_close(&loop), 0);

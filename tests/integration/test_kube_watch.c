@@ -59,13 +59,13 @@ static void test_kube_watch__replays_and_follows_in_any_pieces(void **state)
         (void)fake_apiserver_do(w->server, "DELETE", PODS "/mark", NULL);
         make_history(w);
         log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-        turn_until(w, &log.event_count, 5);
+        loop_turn_until(&w->loop, &log.event_count, 5);
         (void)fake_apiserver_do(w->server, "DELETE", PODS "/a", NULL);
         fake_apiserver_bookmark(w->server);
-        turn_until(w, &log.event_count, 7);
+        loop_turn_until(&w->loop, &log.event_count, 7);
         assert_string_equal(log.events.text, "Dmark Aa Ab Ma Db Da B ");
         fake_apiserver_cut_watches(w->server, false);
-        turn_until(w, &log.end_count, 1);
+        loop_turn_until(&w->loop, &log.end_count, 1);
         assert_false(log.failed);
         fleet_strbuf_release(&log.events);
     }
@@ -79,9 +79,9 @@ static void test_kube_watch__an_end_in_mid_event_is_a_failure(void **state)
 
     make_history(w);
     log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.event_count, 4);
+    loop_turn_until(&w->loop, &log.event_count, 4);
     fake_apiserver_cut_watches(w->server, true);
-    turn_until(w, &log.end_count, 1);
+    loop_turn_until(&w->loop, &log.end_count, 1);
     assert_true(log.failed);
     assert_string_equal(log.err.text,
                         "WATCH /api/v1/pods: the watch ended in the middle of an event");
@@ -97,12 +97,12 @@ static void test_kube_watch__an_old_version_is_gone(void **state)
     make_history(w);
     fake_apiserver_compact(w->server);
     log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.end_count, 1);
+    loop_turn_until(&w->loop, &log.end_count, 1);
     assert_true(log.failed && kube_is_gone(&log.err));
     fake_apiserver_fail(w->server,
                         &(struct fake_failure){.method = "WATCH", .count = 1, .status = 410});
     log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.end_count, 2);
+    loop_turn_until(&w->loop, &log.end_count, 2);
     assert_true(log.failed && kube_is_gone(&log.err)); /* both reports of it */
 }
 
@@ -114,9 +114,9 @@ static void test_kube_watch__a_lost_connection_ends_it(void **state)
 
     make_history(w);
     log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-    turn_until(w, &log.event_count, 4);
+    loop_turn_until(&w->loop, &log.event_count, 4);
     fake_apiserver_http_drop(w->front);
-    turn_until(w, &log.end_count, 1);
+    loop_turn_until(&w->loop, &log.end_count, 1);
     assert_true(log.failed && kube_is_unreachable(&log.err));
     fleet_strbuf_release(&log.events);
 }
@@ -131,7 +131,7 @@ static void test_kube_watch__can_be_cancelled_within_any_event(void **state)
         struct log log = {.cancel_at = at};
         struct answer a;
         log.call = kube_rest_watch(w->io, &r, on_event, on_end, &log);
-        turn_until(w, &log.event_count, at);
+        loop_turn_until(&w->loop, &log.event_count, at);
         a = do_request(w, &(struct kube_rest_request){.verb = KUBE_LIST, .resource = &kube_pods});
         assert_int_equal(log.event_count, at);
         assert_int_equal(log.end_count, 0);

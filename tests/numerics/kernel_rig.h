@@ -195,8 +195,7 @@ static inline int rig_run_once(struct rig *rig, struct backend *backend, size_t 
     return rc;
 }
 
-#if defined(RIG_CUDA)
-
+/* Element `i` of a tensor of floating-point numbers or INT32. */
 static inline double rig_element(const void *data, enum program_type type, int64_t i)
 {
     uint32_t bits;
@@ -212,6 +211,8 @@ static inline double rig_element(const void *data, enum program_type type, int64
     memcpy(&x, &bits, sizeof(x));
     return (double)x;
 }
+
+#if defined(RIG_CUDA)
 
 /* Of logits with a NaN the CPU gives any maximum; the loss is NaN either way. */
 static inline bool rig_may_lose_nan(const struct rig *rig, int o, double cuda)

@@ -147,6 +147,18 @@ static inline void comm_ranks_run(struct comm_ranks *c,
             fail_msg("%s", c->ranks[r].text);
 }
 
+/* Run `body` on `world` new ranks, with `argument`; all must succeed. */
+static inline void comm_ranks_do(int world, int (*body)(struct comm_rank *, struct fleet_error *),
+                                 const void *argument)
+{
+    struct comm_ranks ranks;
+
+    comm_ranks_init(&ranks, world);
+    ranks.argument = argument;
+    comm_ranks_run(&ranks, body);
+    comm_ranks_release(&ranks);
+}
+
 /* A byte that depends on sender, receiver and position. */
 static inline uint8_t comm_ranks_byte(int from, int to, size_t i)
 {

@@ -254,20 +254,6 @@ static inline int run_on(struct backend *backend, const struct rig *rig, void **
     return rc;
 }
 
-static inline double element(const void *data, enum program_type type, int64_t i)
-{
-    uint32_t bits;
-    float x;
-
-    if (type == PROGRAM_FP32)
-        return (double)((const float *)data)[i];
-    if (type == PROGRAM_FP16)
-        return (double)(float)((const _Float16 *)data)[i];
-    bits = (uint32_t)((const uint16_t *)data)[i] << 16;
-    memcpy(&x, &bits, sizeof(x));
-    return (double)x;
-}
-
 /* Within two roundings of the coarser type, of the greatest element. */
 static inline void expect_near(const struct rig *rig, const struct product_case *c, int o,
                                const void *cuda, const void *cpu)
@@ -277,9 +263,9 @@ static inline void expect_near(const struct rig *rig, const struct product_case 
     double greatest = 0;
 
     for (int64_t i = 0; i < program_var_elements(var); i++)
-        greatest = fmax(greatest, fabs(element(cpu, var->type, i)));
+        greatest = fmax(greatest, fabs(rig_element(cpu, var->type, i)));
     for (int64_t i = 0; i < program_var_elements(var); i++) {
-        double a = element(cuda, var->type, i), b = element(cpu, var->type, i);
+        double a = rig_element(cuda, var->type, i), b = rig_element(cpu, var->type, i);
         if (!(fabs(a - b) <= unit * greatest + 1e-7))
             fail_msg("%s [%d,%d]·[%d,%d]%s%s, activation %d, output %d, element %d: %.9g, on the "
                      "CPU %.9g",

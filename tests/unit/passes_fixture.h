@@ -21,6 +21,7 @@
 #include "libfleet/program/print.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/training/training.h"
+#include "tests/support/planned_job.h"
 
 #define GPT(layers, rest)                                                                        \
     "{\"model\":{\"name\":\"gpt\",\"layers\":" #layers                                           \
@@ -28,45 +29,9 @@
     "\"microBatchSize\":2,\"steps\":8," rest "}"
 #define ADAMW "\"optimizer\":{\"learningRate\":0.1}"
 
-struct job {
-    struct training_config training;
-    struct strategy strategy;
-    struct plan plan;
-    struct fleet_errors errors;
-    int rc;
-};
-
-static inline void job_init_for(struct job *job, const char *training, const char *strategy,
-                                int world)
-{
-    FLEET_AUTO_JSON cJSON *t = cJSON_Parse(training), *s = cJSON_Parse(strategy);
-    struct plan_request request = {
-        .training = &job->training, .strategy = &job->strategy, .world = world};
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-
-    *job = (struct job){0};
-    if (!t || !s)
-        fail_msg("not JSON: %s %s", training, strategy);
-    job->rc = training_config_decode(t, "spec.training", &job->training, &job->errors);
-    job->rc |= strategy_json_decode(s, "spec.strategy", &job->strategy, &job->errors);
-    fleet_errors_print(&job->errors, &text);
-    if (job->rc)
-        fail_msg("job of the test is refused: %s", fleet_strbuf_text(&text));
-    job->rc = plan_build(&request, &job->plan, &job->errors);
-}
-
 static inline void job_init(struct job *job, const char *training, const char *strategy)
 {
     job_init_for(job, training, strategy, 2);
-}
-
-static inline void job_release(struct job *job)
-{
-    if (job->rc == 0)
-        plan_release(&job->plan);
-    training_config_release(&job->training);
-    strategy_release(&job->strategy);
-    fleet_errors_release(&job->errors);
 }
 
 static inline void build(struct job *job, const char *training, const char *strategy)

@@ -20,6 +20,7 @@
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/training/training.h"
+#include "tests/support/planned_job.h"
 
 /* 64 micro-batches of 2, a model of 8 equal layers. */
 #define JOB(optimizer)                                                                         \
@@ -35,42 +36,19 @@
 #define POSITIONS      (64 * 128)
 #define LAST_NORM      (2 * 128)
 
-struct job {
-    struct training_config training;
-    struct strategy strategy;
-    struct plan plan;
-    struct fleet_errors errors;
-    int rc;
-};
-
 static inline void job_init(struct job *job, const char *training, const char *strategy, int world)
 {
-    FLEET_AUTO_JSON cJSON *t = training ? cJSON_Parse(training) : NULL, *s = cJSON_Parse(strategy);
-    struct plan_request request = {
-        .strategy = &job->strategy, .world = world, .only_explain = true};
+    struct plan_request request = {.training = training ? &job->training : NULL,
+                                   .strategy = &job->strategy,
+                                   .world = world,
+                                   .only_explain = true};
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
-    *job = (struct job){0};
-    assert_non_null(s);
-    if (training) {
-        assert_non_null(t);
-        job->rc = training_config_decode(t, "spec.training", &job->training, &job->errors);
-        request.training = &job->training;
-    }
-    job->rc |= strategy_json_decode(s, "spec.strategy", &job->strategy, &job->errors);
-    if (job->rc == 0)
-        job->rc = plan_build(&request, &job->plan, &job->errors);
+    job_decode(job, training, strategy);
+    job->rc = plan_build(&request, &job->plan, &job->errors);
     fleet_errors_print(&job->errors, &text);
     if (job->rc)
         fail_msg("%s on %d: refused: %s", strategy, world, text.text);
-}
-
-static inline void job_release(struct job *job)
-{
-    plan_release(&job->plan);
-    training_config_release(&job->training);
-    strategy_release(&job->strategy);
-    fleet_errors_release(&job->errors);
 }
 
 static inline void expect_bytes(const struct plan *plan, enum plan_bytes kind, double wanted)

@@ -21,6 +21,7 @@
 #include "libfleet/strategy/units.h"
 #include "tests/golden/golden.h"
 #include "tests/golden/selection.h"
+#include "tests/support/strategy_units.h"
 
 #define WORLD 8
 
@@ -39,23 +40,6 @@ static inline void make(struct strategy *s, const char *text)
     assert_int_equal(strategy_json_decode(root, "", s, &errors), 0);
     cJSON_Delete(root);
     free(json);
-}
-
-/* The units of a set, each with the data it needs to take part. */
-static inline void make_units(struct strategy *s, unsigned int bits)
-{
-    strategy_init(s);
-    for (int i = 0; i < UNITS; i++)
-        if (bits & UNIT_BIT(i))
-            unit_set(s, (enum unit)i, true);
-    if (s->recompute) {
-        knob_append_string(&s->recompute_configs.checkpoints, "x");
-        s->recompute_configs.has_checkpoints = s->has_recompute_configs = KNOB_BY_NAME;
-    }
-    if (s->gradient_merge) {
-        s->gradient_merge_configs.k_steps = 4;
-        s->gradient_merge_configs.has_k_steps = s->has_gradient_merge_configs = KNOB_BY_NAME;
-    }
 }
 
 /* "amp>lars; dropped dgc: reason; idle x: reason; workers dgc", or "refused path: message; …". */

@@ -13,6 +13,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/base/yaml.h"
 #include "tests/golden/golden.h"
+#include "tests/support/python_arguments.h"
 
 /* Rows on which we decide otherwise, and why. */
 static const struct {
@@ -70,29 +71,13 @@ static bool is_otherwise(const char *call, bool *accepted)
     return false;
 }
 
-/* Python's keyword arguments as a YAML flow mapping: a=(1, 2), b=None -> {a: [1, 2], b: null}. */
 static cJSON *arguments_json(const char *call)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct fleet_error err;
     cJSON *json = NULL;
-    int depth = 0;
 
-    fleet_strbuf_append_char(&text, '{');
-    for (const char *c = call; *c; c++) {
-        depth += strchr("([{", *c) != NULL;
-        depth -= strchr(")]}", *c) != NULL;
-        if (depth == 0 && *c == '=')
-            fleet_strbuf_append(&text, ": ");
-        else if (*c == '(' || *c == ')')
-            fleet_strbuf_append_char(&text, *c == '(' ? '[' : ']');
-        else if (strncmp(c, "None", 4) == 0) {
-            fleet_strbuf_append(&text, "null");
-            c += 3;
-        } else
-            fleet_strbuf_append_char(&text, *c);
-    }
-    fleet_strbuf_append_char(&text, '}');
+    python_arguments_yaml(call, &text);
     if (fleet_yaml_to_json(text.text, text.length, &json, &err) < 0)
         fail_msg("%s: %s", text.text, err.text);
     return json;

@@ -17,7 +17,7 @@
 
 #include "tests/cuda_fake/fake.h"
 #include "tests/cuda_fake/step.h"
-#include "tests/support/child_process.h"
+#include "tests/support/failing_call.h"
 
 #define COUNT        1000
 #define UPDATES      3   /* the third one replays graphs only */
@@ -180,30 +180,12 @@ static int train_with_failure(long n, int code)
     return fake_cuda_calls() < n ? EXIT_ALL : EXIT_SPARED;
 }
 
-/* The exit code of a process of its own, with a limit for one that hangs. */
-static int fail_at(long n, int code)
-{
-    pid_t pid = child_process_fork();
-    int exit_code;
-
-    if (pid == 0) {
-        (void)alarm(300);
-        fleet_assert(freopen("/dev/null", "w", stderr) != NULL);
-        exit(train_with_failure(n, code));
-    }
-    exit_code = child_process_wait(pid);
-    if (exit_code > CHILD_PROCESS_SIGNALED)
-        fail_msg("call %ld with error %d: ended by signal %d", n, code,
-                 exit_code - CHILD_PROCESS_SIGNALED);
-    return exit_code;
-}
-
 static void fail_each(int code)
 {
     int counts[64] = {0}, ended = 0;
 
     for (long n = 1; ended != EXIT_ALL; n++) {
-        ended = fail_at(n, code);
+        ended = failing_call_try(train_with_failure, n, code);
         if (ended != EXIT_CLEAN && ended != EXIT_DIED && ended != EXIT_ALL && ended != EXIT_SPARED)
             fail_msg("call %ld with error %d: exit %d", n, code, ended);
         counts[ended]++;

@@ -24,7 +24,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "tests/cuda_fake/fake.h"
-#include "tests/support/child_process.h"
+#include "tests/support/failing_call.h"
 #include "tests/unit/checkpoint_fixture.h"
 
 #define SEEDS        20
@@ -241,23 +241,6 @@ static int save_with_failure(long n, int code)
     return fake_cuda_held() > 0 ? EXIT_WRONG : exit_code;
 }
 
-static int fail_at(long n, int code)
-{
-    pid_t pid = child_process_fork();
-    int exit_code;
-
-    if (pid == 0) {
-        (void)alarm(300);
-        fleet_assert(freopen("/dev/null", "w", stderr) != NULL);
-        exit(save_with_failure(n, code));
-    }
-    exit_code = child_process_wait(pid);
-    if (exit_code > CHILD_PROCESS_SIGNALED)
-        fail_msg("call %ld with error %d: ended by signal %d", n, code,
-                 exit_code - CHILD_PROCESS_SIGNALED);
-    return exit_code;
-}
-
 static void test_cuda_snapshot__a_failed_copy_is_a_failed_save(void **state)
 {
     static const int codes[] = {ECC, NO_MEMORY};
@@ -266,7 +249,7 @@ static void test_cuda_snapshot__a_failed_copy_is_a_failed_save(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
         for (long n = 1, ended = EXIT_SAVED; ended != EXIT_ALL; n++) {
-            ended = fail_at(n, codes[i]);
+            ended = failing_call_try(save_with_failure, n, codes[i]);
             if (ended != EXIT_SAVED && ended != EXIT_DIED && ended != EXIT_FAILED &&
                 ended != EXIT_REFUSED && ended != EXIT_ALL)
                 fail_msg("call %ld with error %d: exit %ld", n, codes[i], ended);

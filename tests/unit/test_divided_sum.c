@@ -168,13 +168,9 @@ static void test_divided_sum__holds_the_bits_of_the_sequential_tree(void **state
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
-        struct comm_ranks ranks;
         struct job job;
         make_job(&cases[i], &job);
-        comm_ranks_init(&ranks, cases[i].world);
-        ranks.argument = &job;
-        comm_ranks_run(&ranks, sum_body);
-        comm_ranks_release(&ranks);
+        comm_ranks_do(cases[i].world, sum_body, &job);
         release_job(&job);
     }
 }

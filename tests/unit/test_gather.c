@@ -205,13 +205,9 @@ static void test_gather__fills_the_range_on_every_rank(void **state)
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
-        struct comm_ranks ranks;
         struct job job;
         make_job(&cases[i], &job);
-        comm_ranks_init(&ranks, cases[i].world);
-        ranks.argument = &job;
-        comm_ranks_run(&ranks, gather_body);
-        comm_ranks_release(&ranks);
+        comm_ranks_do(cases[i].world, gather_body, &job);
         release_job(&job);
     }
 }

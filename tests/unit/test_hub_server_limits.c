@@ -4,6 +4,7 @@
  * The limits of the hub's server (tests/support/hub_server_world.h): connections, handshakes,
  * floods, shares of jobs and namespaces, members that do not read.
  */
+#include "tests/support/client_hello.h"
 #include "tests/support/hub_server_stranger.h"
 #include "tests/support/hub_server_world.h"
 
@@ -47,23 +48,6 @@ static void test_hub_server__accepts_no_more_connections_than_allowed(void **sta
 }
 
 /* ---- floods ---------------------------------------------------------------------------------- */
-
-/* What a client of TLS says first, and a flood says only. */
-static size_t client_hello(unsigned char *out, size_t capacity)
-{
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    SSL *ssl = SSL_new(context);
-    BIO *sent = BIO_new(BIO_s_mem());
-    int size;
-
-    SSL_set_bio(ssl, BIO_new(BIO_s_mem()), sent);
-    assert_int_equal(SSL_connect(ssl), -1);
-    size = BIO_read(sent, out, (int)capacity);
-    assert_true(size > 0);
-    SSL_free(ssl);
-    SSL_CTX_free(context);
-    return (size_t)size;
-}
 
 /* Opens a connection from 127.0.0.<source> and leaves it in the middle of its handshake. */
 static int open_half(const struct world *world, int source, const void *hello, size_t size)

@@ -29,14 +29,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-struct losses {
-    const char *what;
-    double first, last, spike; /* from `first` to `last` by equal factors or steps; 0: no spike */
-    int falls_by_factors;
-    int expect_log;
-    double expect_high;
-};
-
 /* ---- the record ------------------------------------------------------------------------------ */
 
 static void test_loss_record__reads_back_what_it_wrote(void **state)

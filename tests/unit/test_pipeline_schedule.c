@@ -12,6 +12,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 #include "tests/golden/golden.h"
+#include "tests/support/pipeline_text.h"
 
 static struct pipeline_shape shape_of(const cJSON *row)
 {
@@ -28,24 +29,6 @@ static struct pipeline_shape shape_of(const cJSON *row)
     shape.chunks = (int)chunks;
     shape.all_forward = strcmp(name, "F-then-B") == 0;
     return shape;
-}
-
-/* The recording's spelling: "f3_vp1;" */
-static void print_recorded(const struct pipeline_shape *shape, int stage, struct fleet_strbuf *out)
-{
-    size_t count = pipeline_step_count(shape);
-    struct pipeline_step *steps = calloc(count, sizeof(*steps));
-
-    assert_non_null(steps);
-    pipeline_steps(shape, stage, steps);
-    for (size_t i = 0; i < count; i++) {
-        fleet_strbuf_appendf(out, "%c%d", pipeline_pass_letter(steps[i].pass),
-                             steps[i].micro_batch);
-        if (shape->chunks > 1)
-            fleet_strbuf_appendf(out, "_vp%d", steps[i].chunk);
-        fleet_strbuf_append_char(out, ';');
-    }
-    free(steps);
 }
 
 static void test_pipeline_schedule__orders_passes_as_recorded(void **state)
@@ -67,7 +50,7 @@ static void test_pipeline_schedule__orders_passes_as_recorded(void **state)
             FLEET_AUTO_STRBUF struct fleet_strbuf ours = {0};
             const char *wanted = cJSON_GetArrayItem(orders, stage)->valuestring;
 
-            print_recorded(&shape, stage, &ours);
+            pipeline_text_append(&shape, stage, &ours);
             if (strcmp(fleet_strbuf_text(&ours), wanted) != 0)
                 fail_msg("P=%d M=%d V=%d stage %d: expected %s, got %s", shape.stages,
                          shape.micro_batches, shape.chunks, stage, wanted,

@@ -21,48 +21,13 @@
 #include "libfleet/program/print.h"
 #include "libfleet/strategy/strategy_json.h"
 #include "libfleet/training/training.h"
+#include "tests/support/planned_job.h"
 
 #define TINY                                                                                      \
     "{\"model\":{\"name\":\"gpt\",\"layers\":4,\"heads\":4,\"width\":128,\"context\":64,"         \
     "\"vocabulary\":256},\"data\":{\"path\":\"text.txt\"},\"optimizer\":{\"learningRate\":0.001," \
     "\"weightDecay\":0.1,\"clip\":{\"globalNorm\":1}},\"globalBatchSize\":16,"                    \
     "\"microBatchSize\":4,\"steps\":10}"
-
-struct job {
-    struct training_config training;
-    struct strategy strategy;
-    struct plan plan;
-    struct fleet_errors errors;
-    int rc;
-};
-
-/* Build the plan of a job that is given as two JSON texts. */
-static void job_init(struct job *job, const char *training, const char *strategy, int world)
-{
-    FLEET_AUTO_JSON cJSON *t = cJSON_Parse(training), *s = cJSON_Parse(strategy);
-    struct plan_request request = {
-        .training = &job->training, .strategy = &job->strategy, .world = world};
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-
-    *job = (struct job){0};
-    assert_non_null(t);
-    assert_non_null(s);
-    job->rc = training_config_decode(t, "spec.training", &job->training, &job->errors);
-    job->rc |= strategy_json_decode(s, "spec.strategy", &job->strategy, &job->errors);
-    fleet_errors_print(&job->errors, &text);
-    if (job->rc)
-        fail_msg("job of the test is refused: %s", text.text);
-    job->rc = plan_build(&request, &job->plan, &job->errors);
-}
-
-static void job_release(struct job *job)
-{
-    if (job->rc == 0)
-        plan_release(&job->plan);
-    training_config_release(&job->training);
-    strategy_release(&job->strategy);
-    fleet_errors_release(&job->errors);
-}
 
 static void expect_built(const struct job *job)
 {
@@ -80,13 +45,13 @@ static void test_plan__does_without_a_vocabulary_that_is_not_known(void **state)
     FLEET_AUTO_JSON cJSON *json = NULL;
 
     (void)state;
-    job_init(&job,
-             "{\"model\":{\"name\":\"llama\",\"layers\":2,\"heads\":2,\"width\":16,"
-             "\"context\":8},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\","
-             "\"merges\":\"m\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":8,"
-             "\"microBatchSize\":2,\"steps\":10,\"checkpoint\":{\"path\":\"c\"}}",
-             "{\"amp\":true,\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":2}}",
-             2);
+    job_init_for(
+        &job,
+        "{\"model\":{\"name\":\"llama\",\"layers\":2,\"heads\":2,\"width\":16,"
+        "\"context\":8},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\","
+        "\"merges\":\"m\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":8,"
+        "\"microBatchSize\":2,\"steps\":10,\"checkpoint\":{\"path\":\"c\"}}",
+        "{\"amp\":true,\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":2}}", 2);
     expect_built(&job);
     assert_false(job.plan.has_program);
     assert_int_equal(job.plan.leaves, 8);
@@ -105,12 +70,13 @@ static void test_plan__checks_the_rest_without_a_vocabulary(void **state)
     struct job job;
 
     (void)state;
-    job_init(&job,
-             "{\"model\":{\"name\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":16,"
-             "\"context\":8},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\","
-             "\"merges\":\"m\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":4,"
-             "\"microBatchSize\":2,\"steps\":10}",
-             "{}", 3);
+    job_init_for(
+        &job,
+        "{\"model\":{\"name\":\"gpt\",\"layers\":2,\"heads\":2,\"width\":16,"
+        "\"context\":8},\"data\":{\"path\":\"t\",\"tokenizer\":\"bpe\",\"vocabulary\":\"v\","
+        "\"merges\":\"m\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":4,"
+        "\"microBatchSize\":2,\"steps\":10}",
+        "{}", 3);
     assert_int_equal(job.rc, -EINVAL);
     assert_string_equal(job.errors.items[0].path, "spec.training");
     job_release(&job);
@@ -131,7 +97,7 @@ static void test_plan__builds_the_small_gpt(void **state)
     const struct program *p;
 
     (void)state;
-    job_init(&job, TINY, "{}", 2);
+    job_init_for(&job, TINY, "{}", 2);
     expect_built(&job);
     p = &job.plan.program;
     assert_int_equal(count_ops(p, OP_ATTENTION), 4);
@@ -157,10 +123,11 @@ static void test_plan__is_the_same_for_the_same_request(void **state)
     struct job a, b, c, d;
 
     (void)state;
-    job_init(&a, TINY, "{}", 2);
-    job_init(&b, TINY, "{}", 2);
-    job_init(&c, TINY, "{}", 3); /* another world: same program, same arithmetic */
-    job_init(&d, TINY, "{\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":4}}", 2);
+    job_init_for(&a, TINY, "{}", 2);
+    job_init_for(&b, TINY, "{}", 2);
+    job_init_for(&c, TINY, "{}", 3); /* another world: same program, same arithmetic */
+    job_init_for(&d, TINY, "{\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":4}}",
+                 2);
     expect_built(&a);
     expect_built(&b);
     expect_built(&c);
@@ -184,7 +151,8 @@ static void test_plan__prints_status_plan(void **state)
     double total, parameters;
 
     (void)state;
-    job_init(&job, TINY, "{\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":4}}", 2);
+    job_init_for(&job, TINY, "{\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":4}}",
+                 2);
     expect_built(&job);
     json = plan_encode(&job.plan);
     assert_int_equal(fleet_json_get_string(json, "applied[0]", &applied, NULL), 0);
@@ -204,7 +172,7 @@ static void test_plan__refuses_more_ranks_than_leaves(void **state)
     struct job job;
 
     (void)state;
-    job_init(&job, TINY, "{}", 5);
+    job_init_for(&job, TINY, "{}", 5);
     assert_int_equal(job.rc, -EINVAL);
     assert_true(job.errors.count >= 1);
     job_release(&job);
@@ -221,10 +189,10 @@ static void test_plan__asks_no_number_of_leaves_of_a_number_that_is_not_known(vo
     struct job job;
 
     (void)state;
-    job_init(&job, one_leaf,
-             "{\"sharding\":true,\"sharding_configs\":{\"hybrid_dp\":true,"
-             "\"sharding_group_size\":1}}",
-             PLAN_ANY_WORLD);
+    job_init_for(&job, one_leaf,
+                 "{\"sharding\":true,\"sharding_configs\":{\"hybrid_dp\":true,"
+                 "\"sharding_group_size\":1}}",
+                 PLAN_ANY_WORLD);
     expect_built(&job);
     job_release(&job);
 }
@@ -261,11 +229,11 @@ static void test_plan__knows_the_size_of_gpt2_124m(void **state)
     struct job job;
 
     (void)state;
-    job_init(&job,
-             "{\"model\":{\"preset\":\"gpt2-124m\"},\"data\":{\"path\":\"t\",\"tokenizer\":"
-             "\"tokens-u16\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":8,"
-             "\"microBatchSize\":2,\"steps\":10}",
-             "{}", 1);
+    job_init_for(&job,
+                 "{\"model\":{\"preset\":\"gpt2-124m\"},\"data\":{\"path\":\"t\",\"tokenizer\":"
+                 "\"tokens-u16\"},\"optimizer\":{\"learningRate\":0.001},\"globalBatchSize\":8,"
+                 "\"microBatchSize\":2,\"steps\":10}",
+                 "{}", 1);
     expect_built(&job);
     assert_int_equal(job.plan.program.flat_count / 1000000, 124);
     /* 6 flops a weight and token, and attention beside them */
@@ -287,13 +255,14 @@ static void test_plan__compares_so_many_operators_and_no_more(void **state)
     struct job job;
 
     (void)state;
-    job_init(&job,
-             "{\"model\":{\"name\":\"gpt\",\"layers\":700,\"heads\":2,\"width\":16,\"context\":8},"
-             "\"data\":{\"path\":\"t\"},\"optimizer\":{\"learningRate\":0.001},"
-             "\"globalBatchSize\":8,\"microBatchSize\":2,\"steps\":10}",
-             "{\"fuse_grad_size_in_MB\":64,\"hybrid_configs\":{\"dp_degree\":2},"
-             "\"build_strategy\":{\"fuse_bn_act_ops\":true}}",
-             2);
+    job_init_for(
+        &job,
+        "{\"model\":{\"name\":\"gpt\",\"layers\":700,\"heads\":2,\"width\":16,\"context\":8},"
+        "\"data\":{\"path\":\"t\"},\"optimizer\":{\"learningRate\":0.001},"
+        "\"globalBatchSize\":8,\"microBatchSize\":2,\"steps\":10}",
+        "{\"fuse_grad_size_in_MB\":64,\"hybrid_configs\":{\"dp_degree\":2},"
+        "\"build_strategy\":{\"fuse_bn_act_ops\":true}}",
+        2);
     expect_built(&job);
     expect_note(&job.plan.selection.without_effect, "fuse_grad_size_in_MB", "is the same without");
     expect_note(&job.plan.selection.notes, "build_strategy.fuse_bn_act_ops", "too many operators");

@@ -154,7 +154,7 @@ static void test_select__full_contradicts_exactly_the_documented_pairs(void **st
 
             for (size_t i = 0; i < FLEET_COUNT(pairs); i++)
                 listed |= bits_of(pairs[i]) == bits;
-            make_units(&s, bits);
+            strategy_units_make(&s, bits);
             got = outcome(&s, STRATEGY_FULL, WORLD, NULL, false);
             if (listed != (strncmp(got, "refused", 7) == 0))
                 fail_msg("%s + %s: %s", unit_name((enum unit)a), unit_name((enum unit)b), got);

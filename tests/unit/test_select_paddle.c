@@ -38,7 +38,7 @@ static void test_select__paddle_gives_every_recorded_chain(void **state)
         struct strategy s;
         char *got;
 
-        make_units(&s, bits_of(asked));
+        strategy_units_make(&s, bits_of(asked));
         got = outcome(&s, STRATEGY_PADDLE, WORLD, NULL, false);
         if (strcmp(got, expected) != 0)
             fail_msg("%s\n  expected: %s\n  actual:   %s", asked, expected, got);
@@ -102,7 +102,7 @@ static void test_select__paddle_gives_the_documented_pairs(void **state)
         struct strategy s;
         char *got;
 
-        make_units(&s, bits_of(documented_pairs[i].asked));
+        strategy_units_make(&s, bits_of(documented_pairs[i].asked));
         got = outcome(&s, STRATEGY_PADDLE, WORLD, NULL, false);
         assert_int_equal(strategy_select(&s, &options, "", &r, &errors), 0);
         if (strcmp(got, documented_pairs[i].applied) != 0 ||
@@ -255,7 +255,7 @@ static void test_select__keeps_its_guarantees_on_all_subsets(void **state)
         for (size_t w = 0; w < FLEET_COUNT(worlds); w++) {
             struct strategy s;
 
-            make_units(&s, bits);
+            strategy_units_make(&s, bits);
             for (int policy = STRATEGY_FULL; policy <= STRATEGY_PADDLE; policy++) {
                 struct select_options options = {
                     .policy = (enum strategy_policy)policy,

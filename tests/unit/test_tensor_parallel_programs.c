@@ -12,6 +12,7 @@
 #include "libfleet/program/models/model.h"
 #include "libfleet/program/print.h"
 #include "libfleet/strategy/strategy.h"
+#include "tests/support/program_text.h"
 #include "tests/unit/comm_ranks.h"
 #include "tests/unit/passes_fixture.h"
 #include "tests/unit/tensor_parallel_fixture.h"
@@ -28,19 +29,14 @@ static void test_tensor_parallel__divides_what_it_says(void **state)
     (void)state;
     decode(MODEL("gpt", ""), &training);
     for (int rank = 0; rank < 4; rank++) {
-        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, again = {0};
-        struct program program, read;
+        struct program program;
         int reduced = 0, v;
 
         if (build_cell(&training, (struct knobs){0},
                        (struct program_cell){.model_ranks = 4, .model_rank = rank}, &program,
                        &err) < 0)
             fail_msg("%s", err.text);
-        print_program(&program, &text);
-        if (print_parse(text.text, text.length, &read, &err) < 0)
-            fail_msg("%s", err.text);
-        print_program(&read, &again);
-        assert_string_equal(text.text, again.text);
+        program_text_reads_back(&program);
         v = program_find_var(&program, "h.1.attn.c_attn.weight");
         assert_int_equal(program.vars[v].shape[0], 32);
         assert_int_equal(program.vars[v].shape[1], 24);
@@ -53,7 +49,6 @@ static void test_tensor_parallel__divides_what_it_says(void **state)
             reduced += program.ops[i].kind == OP_ALL_REDUCE &&
                        program.ops[i].section == PROGRAM_SECTION_MICRO_BATCH;
         assert_int_equal(reduced, 1 + 2 * 2 + 1 + 2 * 2); /* embedding, layers; head, layers */
-        program_release(&read);
         program_release(&program);
     }
     assert_int_equal(words, WORDS);

@@ -454,6 +454,9 @@ void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process
 void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int process,
                           const struct link_message *message);
 void cluster_trainer_event(struct cluster *c, const struct cluster_event *event);
+/* An event of the trainer in its present life and run. */
+struct cluster_event cluster_trainer_event_of(const struct cluster_agent *a, int process,
+                                              enum cluster_event_type type);
 void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank);
 void cluster_step(struct cluster *c, const struct cluster_event *event);
 void cluster_trainer_leave(struct cluster *c, struct cluster_agent *a, int process); /* its run */

@@ -17,16 +17,6 @@
 #include "agent/progress_line.h"
 #include "tests/fake/cluster/rules.h"
 
-static struct cluster_event event_of(const struct cluster_agent *a, int process,
-                                     enum cluster_event_type type)
-{
-    return (struct cluster_event){.type = type,
-                                  .agent = a->number,
-                                  .process = process,
-                                  .life = a->trainers[process].life,
-                                  .run = a->trainers[process].run};
-}
-
 static struct progress_line silence(void)
 {
     return (struct progress_line){.step = -1,
@@ -82,7 +72,8 @@ void cluster_own_start(struct cluster *c, struct cluster_agent *a, int process,
                                   .own_step = -1};
     if (t->run < 0)
         cluster_broken(c, "agent %s is assigned to a generation that no hub has sent", a->pod);
-    cluster_push(c, c->now_ms + cluster_uniform(c, 5, 800), event_of(a, process, CLUSTER_OWN_WORK));
+    cluster_push(c, c->now_ms + cluster_uniform(c, 5, 800),
+                 cluster_trainer_event_of(a, process, CLUSTER_OWN_WORK));
 }
 
 void cluster_own_signal(struct cluster *c, struct cluster_agent *a, int process, int number)
@@ -97,7 +88,7 @@ void cluster_own_signal(struct cluster *c, struct cluster_agent *a, int process,
         return;
     t->is_leaving = true;
     cluster_push(c, c->now_ms + cluster_uniform(c, 0.5, 600),
-                 event_of(a, process, CLUSTER_OWN_END));
+                 cluster_trainer_event_of(a, process, CLUSTER_OWN_END));
 }
 
 static void finish(struct cluster *c, struct cluster_agent *a, int process)
@@ -154,7 +145,7 @@ static void work(struct cluster *c, struct cluster_agent *a, int process)
         fail(c, a, process);
     else
         cluster_push(c, c->now_ms + c->world.step_ms * cluster_uniform(c, 0.5, 1.5),
-                     event_of(a, process, CLUSTER_OWN_WORK));
+                     cluster_trainer_event_of(a, process, CLUSTER_OWN_WORK));
 }
 
 static void end(struct cluster *c, struct cluster_agent *a, int process)

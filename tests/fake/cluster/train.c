@@ -31,8 +31,8 @@ int cluster_run_find(const struct cluster *c, int job, struct fleet_generation g
     return -1;
 }
 
-static struct cluster_event event_of(const struct cluster_agent *a, int process,
-                                     enum cluster_event_type type)
+struct cluster_event cluster_trainer_event_of(const struct cluster_agent *a, int process,
+                                              enum cluster_event_type type)
 {
     return (struct cluster_event){.type = type,
                                   .agent = a->number,
@@ -49,12 +49,12 @@ void cluster_trainer_start(struct cluster *c, struct cluster_agent *a, int proce
 
     *t = (struct cluster_trainer){.is_alive = true, .life = t->life + 1, .run = -1, .step = -1};
     cluster_push(c, c->now_ms + cluster_uniform(c, 20, 1200),
-                 event_of(a, process, CLUSTER_TRAINER_HELLO));
+                 cluster_trainer_event_of(a, process, CLUSTER_TRAINER_HELLO));
 }
 
 void cluster_trainer_die(struct cluster *c, struct cluster_agent *a, int process, int wait_status)
 {
-    struct cluster_event event = event_of(a, process, CLUSTER_TRAINER_EXIT);
+    struct cluster_event event = cluster_trainer_event_of(a, process, CLUSTER_TRAINER_EXIT);
 
     if (!a->trainers[process].is_alive)
         return;
@@ -78,7 +78,7 @@ void cluster_trainer_leave(struct cluster *c, struct cluster_agent *a, int proce
     cluster_push(c,
                  c->now_ms + (cluster_chance(c, 0.05) ? cluster_uniform(c, 50, 600)
                                                       : cluster_uniform(c, 0.2, 10)),
-                 event_of(a, process, CLUSTER_TRAINER_WAITING));
+                 cluster_trainer_event_of(a, process, CLUSTER_TRAINER_WAITING));
 }
 
 void cluster_trainer_lose(struct cluster *c, struct cluster_agent *a, int process, int rank)
@@ -115,7 +115,7 @@ void cluster_trainer_told(struct cluster *c, struct cluster_agent *a, int proces
         t->keeps_state = m->assign.keeps_state;
         t->is_prepared = t->has_come = false;
         cluster_push(c, c->now_ms + cluster_uniform(c, 0.5, 8),
-                     event_of(a, process, CLUSTER_TRAINER_CONNECT));
+                     cluster_trainer_event_of(a, process, CLUSTER_TRAINER_CONNECT));
         break;
     case LINK_ABORT:
         if (!fleet_generation_is_none(t->generation) &&
@@ -218,7 +218,7 @@ static void on_connect(struct cluster *c, const struct cluster_event *event)
     else {
         reach(c, a, event->process, FLEET_PHASE_CONNECTED);
         cluster_push(c, c->now_ms + cluster_uniform(c, 1, 20),
-                     event_of(a, event->process, CLUSTER_TRAINER_RESTORE));
+                     cluster_trainer_event_of(a, event->process, CLUSTER_TRAINER_RESTORE));
     }
 }
 
@@ -324,7 +324,7 @@ static void break_run(struct cluster *c, int run, int rank)
     for (int place = 0; place < r->count; place++)
         for (int p = 0; p < c->jobs[r->job].processes; p++) {
             struct cluster_agent *a = &c->agents[r->agents[place]];
-            struct cluster_event event = event_of(a, p, CLUSTER_TRAINER_BROKEN);
+            struct cluster_event event = cluster_trainer_event_of(a, p, CLUSTER_TRAINER_BROKEN);
             if (!a->is_alive || !is_in(&a->trainers[p], run))
                 continue;
             event.step = rank;
@@ -373,7 +373,7 @@ void cluster_step(struct cluster *c, const struct cluster_event *event)
     for (int place = 0; place < r->count; place++)
         for (int p = 0; p < c->jobs[r->job].processes; p++) {
             struct cluster_event apply =
-                event_of(&c->agents[r->agents[place]], p, CLUSTER_TRAINER_APPLY);
+                cluster_trainer_event_of(&c->agents[r->agents[place]], p, CLUSTER_TRAINER_APPLY);
             apply.step = r->voted;
             cluster_push(c, c->now_ms + cluster_uniform(c, 0, 3), apply);
         }
