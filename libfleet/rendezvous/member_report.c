@@ -303,10 +303,12 @@ void member_report_store_entry(struct member *member, const struct member_entry 
     if (!member_report_can_send(member))
         return;
     if (entry->value)
-        message.put =
-            (struct message_value){member->obeyed, entry->key, entry->value, entry->value_size};
+        message.put = (struct message_value){.generation = member->obeyed,
+                                             .key = entry->key,
+                                             .value = entry->value,
+                                             .value_size = entry->value_size};
     else
-        message.get = (struct message_get){member->obeyed, entry->key};
+        message.get = (struct message_get){.generation = member->obeyed, .key = entry->key};
     member_report_send(member, &message, out);
 }
 
