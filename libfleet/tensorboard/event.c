@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The few fields of the protocol buffers are written and read by hand: (number << 3 | wire type),
- * then a varint, 8 or 4 bytes, or a length and that many bytes. */
 #include "libfleet/tensorboard/event.h"
 
 #include <errno.h>
@@ -10,16 +8,10 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/protobuf.h"
 
 #define HEADER_SIZE 12 /* of a frame, before the payload */
 #define MASK_DELTA  0xa282ead8u
-
-enum wire {
-    WIRE_VARINT = 0,
-    WIRE_FIXED64 = 1,
-    WIRE_BYTES = 2,
-    WIRE_FIXED32 = 5
-};
 
 enum {
     EVENT_WALL_TIME = 1,
@@ -67,84 +59,49 @@ static void put_little(struct fleet_strbuf *out, uint64_t value, int bytes)
         fleet_strbuf_append_char(out, (char)(value >> 8 * i & 0xff));
 }
 
-static void put_varint(struct fleet_strbuf *out, uint64_t value)
-{
-    for (; value >= 0x80; value >>= 7)
-        fleet_strbuf_append_char(out, (char)((value & 0x7f) | 0x80));
-    fleet_strbuf_append_char(out, (char)value);
-}
-
-static void put_key(struct fleet_strbuf *out, int field, enum wire wire)
-{
-    put_varint(out, (uint64_t)field << 3 | wire);
-}
-
-static size_t varint_size(uint64_t value)
-{
-    size_t size = 1;
-
-    for (; value >= 0x80; value >>= 7)
-        size++;
-    return size;
-}
-
-static void put_bytes(struct fleet_strbuf *out, int field, const char *text, size_t size)
-{
-    put_key(out, field, WIRE_BYTES);
-    put_varint(out, size);
-    fleet_strbuf_append_bytes(out, text, size);
-}
-
 /* Bytes of the Value of a scalar, without key and length. */
 static size_t value_size(const struct event_scalar *scalar)
 {
-    return 1 + varint_size(scalar->tag_size) + scalar->tag_size + 1 + sizeof(float);
+    return fleet_protobuf_bytes_size(scalar->tag_size) + 1 + sizeof(float);
 }
 
 static void put_summary(struct fleet_strbuf *out, const struct event *event)
 {
     size_t size = 0;
 
-    for (int i = 0; i < event->scalar_count; i++) {
-        size_t value = value_size(&event->scalars[i]);
-        size += 1 + varint_size(value) + value;
-    }
-    put_key(out, EVENT_SUMMARY, WIRE_BYTES);
-    put_varint(out, size);
+    for (int i = 0; i < event->scalar_count; i++)
+        size += fleet_protobuf_bytes_size(value_size(&event->scalars[i]));
+    fleet_protobuf_append_head(out, EVENT_SUMMARY, size);
     for (int i = 0; i < event->scalar_count; i++) {
         const struct event_scalar *scalar = &event->scalars[i];
         float value = (float)scalar->value;
         uint32_t bits;
         memcpy(&bits, &value, sizeof(bits));
-        put_key(out, SUMMARY_VALUE, WIRE_BYTES);
-        put_varint(out, value_size(scalar));
-        put_bytes(out, VALUE_TAG, scalar->tag, scalar->tag_size);
-        put_key(out, VALUE_SIMPLE, WIRE_FIXED32);
-        put_little(out, bits, 4);
+        fleet_protobuf_append_head(out, SUMMARY_VALUE, value_size(scalar));
+        fleet_protobuf_append_bytes(out, VALUE_TAG, scalar->tag, scalar->tag_size);
+        fleet_protobuf_append_fixed32(out, VALUE_SIMPLE, bits);
     }
 }
 
 static void put_payload(struct fleet_strbuf *out, const struct event *event)
 {
-    static const char start[] = {SESSION_STATUS << 3 | WIRE_VARINT, SESSION_START};
+    static const char start[] = {SESSION_STATUS << 3 | FLEET_PROTOBUF_INTEGER, SESSION_START};
     uint64_t bits;
 
     memcpy(&bits, &event->wall_s, sizeof(bits));
-    put_key(out, EVENT_WALL_TIME, WIRE_FIXED64);
-    put_little(out, bits, 8);
-    if (event->step != 0) {
-        put_key(out, EVENT_STEP, WIRE_VARINT);
-        put_varint(out, (uint64_t)event->step);
-    }
+    fleet_protobuf_append_fixed64(out, EVENT_WALL_TIME, bits);
+    if (event->step != 0)
+        fleet_protobuf_append_integer(out, EVENT_STEP, event->step);
     switch (event->kind) {
     case EVENT_VERSION:
-        put_bytes(out, EVENT_FILE_VERSION_FIELD, EVENT_FILE_VERSION, strlen(EVENT_FILE_VERSION));
+        fleet_protobuf_append_bytes(out, EVENT_FILE_VERSION_FIELD, EVENT_FILE_VERSION,
+                                    strlen(EVENT_FILE_VERSION));
         break;
     case EVENT_SCALARS:
         put_summary(out, event);
         break;
     case EVENT_START:
-        put_bytes(out, EVENT_SESSION_LOG, start, sizeof(start));
+        fleet_protobuf_append_bytes(out, EVENT_SESSION_LOG, start, sizeof(start));
         break;
     default:
         fleet_assert(event->kind != EVENT_OTHER);
@@ -169,10 +126,6 @@ void event_append(struct fleet_strbuf *out, const struct event *event)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct cursor {
-    const uint8_t *at, *end;
-};
-
 static uint64_t get_little(const uint8_t *at, int bytes)
 {
     uint64_t value = 0;
@@ -182,142 +135,87 @@ static uint64_t get_little(const uint8_t *at, int bytes)
     return value;
 }
 
-static int get_varint(struct cursor *cursor, uint64_t *out)
+static bool is_field(const struct fleet_protobuf_field *field, uint32_t number,
+                     enum fleet_protobuf_type type)
 {
-    *out = 0;
-    for (int shift = 0; shift < 64 && cursor->at < cursor->end; shift += 7) {
-        uint8_t byte = *cursor->at++;
-        *out |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80)
-            return 0;
-    }
-    return -EBADMSG;
+    return field->number == number && field->type == type;
 }
 
-struct field {
-    int number;
-    enum wire wire;
-    uint64_t value;      /* VARINT, FIXED64, FIXED32 */
-    struct cursor bytes; /* BYTES */
-};
-
-static int get_fixed(struct cursor *cursor, int bytes, uint64_t *out)
-{
-    if (cursor->end - cursor->at < bytes)
-        return -EBADMSG;
-    *out = get_little(cursor->at, bytes);
-    cursor->at += bytes;
-    return 0;
-}
-
-static int get_field(struct cursor *cursor, struct field *out)
-{
-    uint64_t key;
-
-    if (get_varint(cursor, &key) < 0 || key >> 3 == 0 || key >> 3 > INT32_MAX)
-        return -EBADMSG;
-    *out = (struct field){.number = (int)(key >> 3), .wire = (enum wire)(key & 7)};
-    switch (out->wire) {
-    case WIRE_VARINT:
-        return get_varint(cursor, &out->value);
-    case WIRE_FIXED64:
-        return get_fixed(cursor, 8, &out->value);
-    case WIRE_FIXED32:
-        return get_fixed(cursor, 4, &out->value);
-    case WIRE_BYTES:
-        if (get_varint(cursor, &out->value) < 0 ||
-            out->value > (uint64_t)(cursor->end - cursor->at))
-            return -EBADMSG;
-        out->bytes = (struct cursor){cursor->at, cursor->at + out->value};
-        cursor->at += out->value;
-        return 0;
-    default:
-        return -EBADMSG;
-    }
-}
-
-static bool is_field(const struct field *field, int number, enum wire wire)
-{
-    return field->number == number && field->wire == wire;
-}
-
-static int decode_value(struct cursor cursor, struct event *out)
+static int decode_value(struct fleet_protobuf_reader reader, struct event *out)
 {
     struct event_scalar scalar = {.tag = ""};
     bool is_scalar = false;
-    struct field field;
+    struct fleet_protobuf_field field;
+    int rc;
 
-    while (cursor.at < cursor.end) {
-        if (get_field(&cursor, &field) < 0)
-            return -EBADMSG;
-        if (is_field(&field, VALUE_TAG, WIRE_BYTES)) {
-            scalar.tag = (const char *)field.bytes.at;
-            scalar.tag_size = (size_t)(field.bytes.end - field.bytes.at);
-        } else if (is_field(&field, VALUE_SIMPLE, WIRE_FIXED32)) {
-            uint32_t bits = (uint32_t)field.value;
+    while ((rc = fleet_protobuf_next(&reader, &field, NULL)) > 0) {
+        if (is_field(&field, VALUE_TAG, FLEET_PROTOBUF_BYTES)) {
+            scalar.tag = (const char *)field.bytes;
+            scalar.tag_size = field.size;
+        } else if (is_field(&field, VALUE_SIMPLE, FLEET_PROTOBUF_FIXED32)) {
+            uint32_t bits = (uint32_t)field.integer;
             float value;
             memcpy(&value, &bits, sizeof(value));
             scalar.value = (double)value;
             is_scalar = true;
         }
     }
-    if (is_scalar && out->scalar_count < EVENT_SCALARS_MAX)
+    if (rc == 0 && is_scalar && out->scalar_count < EVENT_SCALARS_MAX)
         out->scalars[out->scalar_count++] = scalar;
-    return 0;
+    return rc;
 }
 
-static int decode_summary(struct cursor cursor, struct event *out)
+static int decode_summary(struct fleet_protobuf_reader reader, struct event *out)
 {
-    struct field field;
+    struct fleet_protobuf_field field;
+    int rc;
 
-    while (cursor.at < cursor.end)
-        if (get_field(&cursor, &field) < 0 ||
-            (is_field(&field, SUMMARY_VALUE, WIRE_BYTES) && decode_value(field.bytes, out) < 0))
-            return -EBADMSG;
-    if (out->scalar_count > 0)
+    while ((rc = fleet_protobuf_next(&reader, &field, NULL)) > 0)
+        if (is_field(&field, SUMMARY_VALUE, FLEET_PROTOBUF_BYTES) &&
+            decode_value(fleet_protobuf_reader_of(&field), out) < 0)
+            return -EINVAL;
+    if (rc == 0 && out->scalar_count > 0)
         out->kind = EVENT_SCALARS;
-    return 0;
+    return rc;
 }
 
-static int decode_session(struct cursor cursor, struct event *out)
+static int decode_session(struct fleet_protobuf_reader reader, struct event *out)
 {
-    struct field field;
+    struct fleet_protobuf_field field;
+    int rc;
 
-    while (cursor.at < cursor.end) {
-        if (get_field(&cursor, &field) < 0)
-            return -EBADMSG;
-        if (is_field(&field, SESSION_STATUS, WIRE_VARINT) && field.value == SESSION_START)
+    while ((rc = fleet_protobuf_next(&reader, &field, NULL)) > 0)
+        if (is_field(&field, SESSION_STATUS, FLEET_PROTOBUF_INTEGER) &&
+            field.integer == SESSION_START)
             out->kind = EVENT_START;
-    }
-    return 0;
+    return rc;
 }
 
-static int decode_event(struct cursor cursor, struct event *out)
+static int decode_event(struct fleet_protobuf_reader reader, struct event *out)
 {
-    struct field field;
+    struct fleet_protobuf_field field;
+    int rc;
 
-    while (cursor.at < cursor.end) {
-        if (get_field(&cursor, &field) < 0)
-            return -EBADMSG;
-        if (is_field(&field, EVENT_WALL_TIME, WIRE_FIXED64))
-            memcpy(&out->wall_s, &field.value, sizeof(out->wall_s));
-        else if (is_field(&field, EVENT_STEP, WIRE_VARINT))
-            out->step = (int64_t)field.value;
-        else if (is_field(&field, EVENT_FILE_VERSION_FIELD, WIRE_BYTES))
+    while ((rc = fleet_protobuf_next(&reader, &field, NULL)) > 0) {
+        if (is_field(&field, EVENT_WALL_TIME, FLEET_PROTOBUF_FIXED64))
+            memcpy(&out->wall_s, &field.integer, sizeof(out->wall_s));
+        else if (is_field(&field, EVENT_STEP, FLEET_PROTOBUF_INTEGER))
+            out->step = (int64_t)field.integer;
+        else if (is_field(&field, EVENT_FILE_VERSION_FIELD, FLEET_PROTOBUF_BYTES))
             out->kind = EVENT_VERSION;
-        else if ((is_field(&field, EVENT_SUMMARY, WIRE_BYTES) &&
-                  decode_summary(field.bytes, out) < 0) ||
-                 (is_field(&field, EVENT_SESSION_LOG, WIRE_BYTES) &&
-                  decode_session(field.bytes, out) < 0))
-            return -EBADMSG;
+        else if ((is_field(&field, EVENT_SUMMARY, FLEET_PROTOBUF_BYTES) &&
+                  decode_summary(fleet_protobuf_reader_of(&field), out) < 0) ||
+                 (is_field(&field, EVENT_SESSION_LOG, FLEET_PROTOBUF_BYTES) &&
+                  decode_session(fleet_protobuf_reader_of(&field), out) < 0))
+            return -EINVAL;
     }
-    return 0;
+    return rc;
 }
 
 int event_decode(const uint8_t *payload, size_t size, struct event *out, struct fleet_error *err)
 {
     *out = (struct event){.kind = EVENT_OTHER};
-    if (decode_event((struct cursor){payload, payload + size}, out) < 0)
+    if (decode_event((struct fleet_protobuf_reader){payload, size, 0}, out) < 0)
         return fleet_error(err, -EBADMSG, "an event of %zu bytes is no protocol buffer", size);
     return 0;
 }

@@ -21,7 +21,8 @@ enum {
     GROUP_RANKS = 2
 };
 
-static int read_ranks(const struct wire_field *field, struct numbers *out, struct fleet_error *err)
+static int read_ranks(const struct fleet_protobuf_field *field, struct numbers *out,
+                      struct fleet_error *err)
 {
     int rc = wire_read_list(field, FLEET_WORLD_MAX, out, err);
 
@@ -32,23 +33,23 @@ static int read_ranks(const struct wire_field *field, struct numbers *out, struc
     return rc;
 }
 
-static int read_group(const struct wire_field *message, struct group_file *file,
+static int read_group(const struct fleet_protobuf_field *message, struct group_file *file,
                       struct fleet_error *err)
 {
-    struct wire_reader reader = wire_reader_of(message);
+    struct fleet_protobuf_reader reader = fleet_protobuf_reader_of(message);
     struct group_file_group *group;
-    struct wire_field field;
+    struct fleet_protobuf_field field;
     bool has_ranks = false;
     int rc;
 
-    if (wire_need(message, WIRE_BYTES, err) < 0)
+    if (wire_need(message, FLEET_PROTOBUF_BYTES, err) < 0)
         return -EINVAL;
     if (file->count == GROUP_FILE_GROUPS_MAX)
         return fleet_error(err, -E2BIG, "more than %d groups", GROUP_FILE_GROUPS_MAX);
     file->groups = numbers_grow(file->groups, file->count, sizeof(*file->groups));
     group = &file->groups[file->count++];
     *group = (struct group_file_group){.name = NULL};
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         if (field.number == GROUP_NAME) {
             rc = wire_read_name(&field, &group->name, err);
         } else if (field.number == GROUP_RANKS) {
@@ -69,12 +70,12 @@ static int read_group(const struct wire_field *message, struct group_file *file,
 static int read_map(const void *bytes, size_t size, struct group_file *file,
                     struct fleet_error *err)
 {
-    struct wire_reader reader = {bytes, size, 0};
-    struct wire_field field;
+    struct fleet_protobuf_reader reader = {bytes, size, 0};
+    struct fleet_protobuf_field field;
     bool has_restore = false;
     int rc;
 
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         if (field.number == MAP_GROUP && (rc = read_group(&field, file, err)) < 0)
             return fleet_error_wrap(err, "parallel_group_item[%zu]",
                                     file->count ? file->count - 1 : 0);
@@ -111,7 +112,8 @@ void group_file_encode(const struct group_file *file, struct fleet_strbuf *out)
     for (size_t i = 0; i < file->count; i++) {
         FLEET_AUTO_STRBUF struct fleet_strbuf group = {0};
 
-        wire_append_bytes(&group, GROUP_NAME, file->groups[i].name, strlen(file->groups[i].name));
+        fleet_protobuf_append_bytes(&group, GROUP_NAME, file->groups[i].name,
+                                    strlen(file->groups[i].name));
         wire_append_list(&group, GROUP_RANKS, &file->groups[i].ranks);
         wire_append_message(out, MAP_GROUP, &group);
     }

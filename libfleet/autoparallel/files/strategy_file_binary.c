@@ -34,18 +34,18 @@ enum {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static int read_strategies(const struct wire_field *message, struct strategy_file_operator *op,
-                           struct fleet_error *err)
+static int read_strategies(const struct fleet_protobuf_field *message,
+                           struct strategy_file_operator *op, struct fleet_error *err)
 {
-    struct wire_reader reader = wire_reader_of(message);
+    struct fleet_protobuf_reader reader = fleet_protobuf_reader_of(message);
     struct numbers *list;
-    struct wire_field field;
+    struct fleet_protobuf_field field;
     bool has_stage = false;
     int rc;
 
-    if (wire_need(message, WIRE_BYTES, err) < 0)
+    if (wire_need(message, FLEET_PROTOBUF_BYTES, err) < 0)
         return -EINVAL;
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         if (field.number == STRATEGIES_STAGE)
             rc = wire_read_integer(&field, &op->stage, &has_stage, err);
         else if (field.number == STRATEGIES_TUPLE &&
@@ -59,21 +59,21 @@ static int read_strategies(const struct wire_field *message, struct strategy_fil
     return rc;
 }
 
-static int read_layouts(const struct wire_field *message, struct strategy_file_layout *layout,
-                        struct fleet_error *err)
+static int read_layouts(const struct fleet_protobuf_field *message,
+                        struct strategy_file_layout *layout, struct fleet_error *err)
 {
-    struct wire_reader reader = wire_reader_of(message);
+    struct fleet_protobuf_reader reader = fleet_protobuf_reader_of(message);
     struct numbers *const lists[] = {&layout->device_matrix, &layout->tensor_map,
                                      &layout->param_split_shape, &layout->indices_offset};
     int64_t *const numbers[] = {&layout->field, &layout->opt_weight_shard_step,
                                 &layout->opt_weight_shard_size};
     bool seen[3] = {false, false, false};
-    struct wire_field field;
+    struct fleet_protobuf_field field;
     int rc;
 
-    if (wire_need(message, WIRE_BYTES, err) < 0)
+    if (wire_need(message, FLEET_PROTOBUF_BYTES, err) < 0)
         return -EINVAL;
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         uint32_t n = field.number;
         if (n >= LAYOUTS_MATRIX && n <= LAYOUTS_OFFSET)
             rc = wire_read_list(&field,
@@ -93,20 +93,20 @@ static int read_layouts(const struct wire_field *message, struct strategy_file_l
     return rc;
 }
 
-static int read_operator(const struct wire_field *message, struct strategy_file *file,
+static int read_operator(const struct fleet_protobuf_field *message, struct strategy_file *file,
                          struct fleet_error *err)
 {
-    struct wire_reader reader = wire_reader_of(message);
+    struct fleet_protobuf_reader reader = fleet_protobuf_reader_of(message);
     struct strategy_file_operator *op;
-    struct wire_field field;
+    struct fleet_protobuf_field field;
     bool has_value = false;
     int rc;
 
-    if (wire_need(message, WIRE_BYTES, err) < 0)
+    if (wire_need(message, FLEET_PROTOBUF_BYTES, err) < 0)
         return -EINVAL;
     if ((rc = strategy_file_add_operator(file, &op, err)) < 0)
         return rc;
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         if (field.number == ITEM_NAME) {
             rc = wire_read_name(&field, &op->name, err);
         } else if (field.number == ITEM_VALUE) {
@@ -121,20 +121,20 @@ static int read_operator(const struct wire_field *message, struct strategy_file 
     return rc;
 }
 
-static int read_layout(const struct wire_field *message, struct strategy_file *file,
+static int read_layout(const struct fleet_protobuf_field *message, struct strategy_file *file,
                        struct fleet_error *err)
 {
-    struct wire_reader reader = wire_reader_of(message);
+    struct fleet_protobuf_reader reader = fleet_protobuf_reader_of(message);
     struct strategy_file_layout *layout;
-    struct wire_field field;
+    struct fleet_protobuf_field field;
     bool has_value = false;
     int rc;
 
-    if (wire_need(message, WIRE_BYTES, err) < 0)
+    if (wire_need(message, FLEET_PROTOBUF_BYTES, err) < 0)
         return -EINVAL;
     if ((rc = strategy_file_add_layout(file, &layout, err)) < 0)
         return rc;
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         if (field.number == ITEM_NAME) {
             rc = wire_read_name(&field, &layout->name, err);
         } else if (field.number == ITEM_VALUE) {
@@ -152,12 +152,12 @@ static int read_layout(const struct wire_field *message, struct strategy_file *f
 int strategy_file_decode_binary(const void *bytes, size_t size, struct strategy_file *out,
                                 struct fleet_error *err)
 {
-    struct wire_reader reader = {bytes, size, 0};
-    struct wire_field field;
+    struct fleet_protobuf_reader reader = {bytes, size, 0};
+    struct fleet_protobuf_field field;
     bool has_stage = false;
     int rc;
 
-    while ((rc = wire_next(&reader, &field, err)) > 0) {
+    while ((rc = fleet_protobuf_next(&reader, &field, err)) > 0) {
         if (field.number == MAP_CURRENT_STAGE)
             rc = wire_read_integer(&field, &out->current_stage, &has_stage, err);
         else if (field.number == MAP_OPERATOR && (rc = read_operator(&field, out, err)) < 0)
@@ -180,7 +180,7 @@ static void append_item(struct fleet_strbuf *out, uint32_t number, const char *n
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf item = {0};
 
-    wire_append_bytes(&item, ITEM_NAME, name, strlen(name));
+    fleet_protobuf_append_bytes(&item, ITEM_NAME, name, strlen(name));
     wire_append_message(&item, ITEM_VALUE, value);
     wire_append_message(out, number, &item);
 }
@@ -189,7 +189,7 @@ static void append_operator(struct fleet_strbuf *out, const struct strategy_file
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf value = {0};
 
-    wire_append_integer(&value, STRATEGIES_STAGE, op->stage);
+    fleet_protobuf_append_integer(&value, STRATEGIES_STAGE, op->stage);
     for (size_t i = 0; i < op->tuple_count; i++)
         wire_append_list(&value, STRATEGIES_TUPLE, &op->tuples[i]);
     append_item(out, MAP_OPERATOR, op->name, &value);
@@ -204,15 +204,15 @@ static void append_layout(struct fleet_strbuf *out, const struct strategy_file_l
     wire_append_list(&value, LAYOUTS_MAP, &layout->tensor_map);
     wire_append_list(&value, LAYOUTS_SPLIT_SHAPE, &layout->param_split_shape);
     wire_append_list(&value, LAYOUTS_OFFSET, &layout->indices_offset);
-    wire_append_integer(&value, LAYOUTS_FIELD, layout->field);
-    wire_append_integer(&value, LAYOUTS_SHARD_STEP, layout->opt_weight_shard_step);
-    wire_append_integer(&value, LAYOUTS_SHARD_SIZE, layout->opt_weight_shard_size);
+    fleet_protobuf_append_integer(&value, LAYOUTS_FIELD, layout->field);
+    fleet_protobuf_append_integer(&value, LAYOUTS_SHARD_STEP, layout->opt_weight_shard_step);
+    fleet_protobuf_append_integer(&value, LAYOUTS_SHARD_SIZE, layout->opt_weight_shard_size);
     append_item(out, MAP_LAYOUT, layout->name, &value);
 }
 
 void strategy_file_encode_binary(const struct strategy_file *file, struct fleet_strbuf *out)
 {
-    wire_append_integer(out, MAP_CURRENT_STAGE, file->current_stage);
+    fleet_protobuf_append_integer(out, MAP_CURRENT_STAGE, file->current_stage);
     for (size_t i = 0; i < file->operator_count; i++)
         append_operator(out, &file->operators[i]);
     for (size_t i = 0; i < file->layout_count; i++)
