@@ -28,22 +28,24 @@ struct fleet_group {
 int group_ready(const char *what, struct fleet_group *group, struct fleet_group **out,
                 struct fleet_error *err);
 
-/* Place of a rank of the world in the group. -EINVAL: it is none, or outside. */
+/* The place of a rank of the world in the group. -EINVAL: it is no rank, or not in the group. */
 int group_place(const char *what, const struct fleet_group *group, int rank, int *out,
                 struct fleet_error *err);
 
-/* Monotonic ms. */
+/* The time at which a task that begins now times out, in monotonic ms. */
 double group_deadline(const struct fleet_group *group);
 
 /* The key that the processes of one job and generation share. It is made of FLEET_WORLD_SECRET or
  * FLEET_JOB_UID, the generation, and `text`, which tells one use from another. */
 void world_key(const char *text, int generation, uint8_t out[32]);
 
-/* Do connections between machines encrypt? FLEET_DATA_ENCRYPTION is AES-GCM, None or not set.
- * -EINVAL: another value, or AES-GCM without FLEET_WORLD_SECRET: everybody could make the keys. */
+/* *out: whether connections between machines are encrypted. FLEET_DATA_ENCRYPTION is AES-GCM, None
+ * or not set. -EINVAL: it has another value, or it is AES-GCM without FLEET_WORLD_SECRET. Then
+ * every process could make the keys. */
 int world_encryption(bool *out, struct fleet_error *err);
 
-/* A listening socket on host:port of `rank`, not blocking. Errors: tcp_address_parse(), errno. */
+/* Listen on host:port of `rank`. Returns the socket, which does not block. Errors of
+ * tcp_address_parse(); -errno. */
 int endpoint_listen(const char *endpoint, int rank, struct fleet_error *err);
 
 /* Give up the group's task; its owner still frees it. */

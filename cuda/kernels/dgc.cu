@@ -2,19 +2,21 @@
 
 /*
  * Deep gradient compression of one tensor, with the steps and the bits of the CPU back end (dgc.h
- * there). u and v may not change before the commit of the update, so each look at the elements
- * computes them again from the gradient.
+ * there). u and v may not change before the commit of the update. So each pass over the elements
+ * computes the corrected u and v again from the gradient.
  *
- * Floor: DGC_SELECT reads gradient, u and v once (12 bytes an element, 16 with decay) and writes
- * the message, 8 bytes an element that is sent. It looks five times: three histograms of magnitudes
- * (11, 10 and 10 bits), counts, places. DGC reads 16 and writes 16 bytes an element, and reads the
- * messages once; it clears and reads the gradient once more, 8 bytes. The messages may lie in
- * pinned memory of the host; kernels read and write them in order, so the bus carries them once.
- * Grid: 256 threads for each 4096 elements, at most HISTOGRAM_BLOCKS of them for a histogram; one
- * block to find a bin, and one to place the blocks of elements; a launch a rank to add what it sent.
+ * Floor: DGC_SELECT would read gradient, u and v once (12 bytes an element, 16 with decay) and
+ * write the message, 8 bytes for each element that is sent. It makes five passes instead: three
+ * histograms of magnitudes (11, 10 and 10 bits), one that counts, one that writes. DGC reads 16 and
+ * writes 16 bytes an element, and reads the messages once. It clears and reads the gradient once
+ * more, 8 bytes. The messages may lie in pinned memory of the host. Kernels read and write them in
+ * order, so the bus carries them once.
+ * Grid: 256 threads for each 4096 elements, for a histogram at most HISTOGRAM_BLOCKS blocks. One
+ * block finds a bin, and one block places the blocks of elements. One launch for each rank adds the
+ * message of that rank.
  * Determinism: histograms count whole numbers, so the order of their atomic additions does not
- * matter. An element's place in the message is the number of those in front of it. The messages are
- * added in the order of the ranks, a launch each; the indices of a message are ascending, so a
+ * matter. The place of an element in the message is the number of sent elements in front of it. The
+ * launches add the messages in the order of the ranks. The indices of a message are ascending, so a
  * launch adds to an element once.
  */
 #include "cuda/kernels/squares.cuh"
@@ -23,16 +25,17 @@
 #define WARPS            (THREADS / WARP)
 #define HISTOGRAM_BLOCKS 1024
 #define BINS             GPU_SCRATCH_DGC_BINS
-#define MAGNITUDE        0x7fffffffu /* the bits of a magnitude; all of them are a NaN's */
+#define MAGNITUDE        0x7fffffffu /* the bits of a magnitude; if all are set, it is a NaN */
 #define INFINITE         0x7f800000u
 
-/* What all elements share; in front of the scratch. */
+/* The numbers that all elements share. They lie at the front of the scratch. */
 struct dgc_numbers {
-    float clip;           /* the clip factor of the own gradient alone */
-    float factor;         /* the gradient's: ranks / leaves, clipped, rescaled */
-    unsigned found, mask; /* the bits of the threshold that are known, and which they are */
-    unsigned rank;  /* the threshold is number `rank` (from 1) of the largest with these bits */
-    unsigned taken; /* the elements of the message */
+    float clip;     /* factor that clips the own gradient */
+    float factor;   /* factor of the gradient: ranks / leaves, clipped, rescaled */
+    unsigned found; /* the bits of the threshold that are known so far … */
+    unsigned mask;  /* … and their places */
+    unsigned rank;  /* the threshold is the rank-th largest magnitude with these bits, from 1 */
+    unsigned taken; /* number of elements in the message */
 };
 static_assert(sizeof(struct dgc_numbers) <= GPU_SCRATCH_DGC_NUMBERS, "as the plan counts");
 
@@ -53,7 +56,8 @@ __host__ __device__ static __forceinline__ double *squares_of(const struct fleet
     return reinterpret_cast<double *>(bins_of(d) + BINS);
 }
 
-/* [blocks of elements]: elements above the threshold, and on it; later those in front of a block */
+/* [blocks of elements]: the elements of a block that are above the threshold, and those equal to
+ * it; later the numbers of such elements in front of the block */
 struct tally {
     unsigned above, at;
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The parts of all ranks become one, in the order of the ranks: what a collective adds.
+ * Reduces the parts of all ranks to one, in the order of the ranks: the arithmetic of a collective.
  *
- * Floor: each input is read once, the result written once.
- * Grid: a thread an element, 256 a block.
- * Determinism: the order of additions is that of the inputs; the bits are those of comm_fold()
+ * Floor: each input is read once, the result is written once.
+ * Grid: a thread for each element, 256 threads a block.
+ * Determinism: the inputs are added in their order. The bits are those of comm_fold()
  * (agent/runtime/comm/type.c).
  */
 #include "agent/runtime/comm/comm.h"

@@ -3,10 +3,11 @@
 /*
  * Norms of the complete gradient, all tensors in one launch (and two small ones).
  *
- * Floor: the gradient read once, 16 bytes a block of 4096 elements.
- * Grid: a half warp a block of 4096 elements; then a block of threads a tensor; then one thread.
- * Determinism: squares.cuh; tensors are added in the order of the table, which is that of their
- * names. Bits of the CPU back end.
+ * Floor: the gradient is read once; 16 bytes are written and read for each block of 4096 elements.
+ * Grid: a half warp for each block of 4096 elements; then a block of threads for each tensor; then
+ * one thread.
+ * Determinism: squares.cuh. Tensors are added in the order of the table, which is the order of their
+ * names. The bits are those of the CPU back end.
  */
 #include "cuda/kernels/squares.cuh"
 

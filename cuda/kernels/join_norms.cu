@@ -3,16 +3,16 @@
 /*
  * Squares of tensors that several ranks computed: JOIN_NORMS, SPREAD_NORMS, TOTAL_NORM.
  *
- * Floor: a number a tensor, and one for each rank that has a part of it. What is known of a tensor
- * (its number, whether ranks divide it) travels as arguments of a launch, for NORMS tensors each.
- * Grid: a thread a tensor. The total is one block: its threads read, one of them adds.
- * Determinism: the parts of a tensor are added in the order of the ranks, tensors in the order of
- * their numbers, both in double. Bits of the CPU back end.
+ * Floor: one number for each tensor, and one for each rank that has a part of the tensor. A launch
+ * handles NORMS tensors. Its arguments have the number of each tensor, and whether ranks divide it.
+ * Grid: a thread for each tensor. The total has one block: all its threads read, one of them adds.
+ * Determinism: the parts of a tensor are added in the order of the ranks, and the tensors in the
+ * order of their numbers, both in double. The bits are those of the CPU back end.
  */
 #include "cuda/kernels/device.cuh"
 
 #define THREADS 256
-#define NORMS   512 /* their numbers stay below the 4 KiB of arguments */
+#define NORMS   512 /* so that the numbers fit into the 4 KiB of a launch's arguments */
 
 struct norm_numbers {
     int32_t of[NORMS];

@@ -38,8 +38,8 @@ struct fleet_cuda_grad_norm {
 };
 cudaError_t fleet_cuda_grad_norm(cudaStream_t stream, const struct fleet_cuda_grad_norm *n);
 
-/* *flag = 1 if an element of x is inf or nan, else 0. With `unscale` x is multiplied by it in the
- * same pass, and it is the product that is looked at. */
+/* *flag = 1 if an element of x is inf or nan, else 0. With `unscale`, x is multiplied by it in the
+ * same pass, and the products are checked. */
 struct fleet_cuda_check_finite {
     float *x;
     int64_t count;
@@ -133,7 +133,7 @@ struct fleet_cuda_dgc {
     void *scratch; /* gpu_scratch_dgc() */
 };
 
-/* Write our own part of the messages. u and v stay as they are. */
+/* Write this rank's part of the messages. u and v do not change. */
 cudaError_t fleet_cuda_dgc_select(cudaStream_t stream, const struct fleet_cuda_dgc *d);
 
 /* Add all parts in the order of the ranks and apply the sum; `gradient` gets it, divided by
@@ -141,7 +141,8 @@ cudaError_t fleet_cuda_dgc_select(cudaStream_t stream, const struct fleet_cuda_d
  * (dgc_check_messages()). Writes nothing unless votes == world. */
 cudaError_t fleet_cuda_dgc(cudaStream_t stream, const struct fleet_cuda_dgc *d);
 
-/* The factor that clips the own gradient, to the first float of the scratch. Reads no message. */
+/* Write the factor that clips this rank's gradient to the first float of the scratch. Reads no
+ * message. */
 cudaError_t fleet_cuda_dgc_numbers(cudaStream_t stream, const struct fleet_cuda_dgc *d);
 
 /* ---- tree_sum.cu ----------------------------------------------------------------------------- */

@@ -2,7 +2,10 @@
 #ifndef DISTRIBUTED_DATA_DATASET_H
 #define DISTRIBUTED_DATA_DATASET_H
 
-/* A data set: its options, and its instances (in memory) or its place in the files (a queue). */
+/*
+ * A data set (fleet_data.h): its options, and either its instances (an in-memory data set) or its
+ * place in the files (a queue).
+ */
 
 #include <pthread.h>
 
@@ -49,12 +52,14 @@ struct fleet_dataset {
     struct fleet_error preload_error;
 };
 
-/* Takes the instance, also on failure. -ENOMEM: memory, or bytes_max (0: no limit). */
+/* Add an instance, which is taken also on failure. -ENOMEM: memory is exhausted, or the instances
+ * would have more than bytes_max bytes (0: no limit). */
 int instances_add(struct instances *instances, struct instance *instance, uint64_t bytes_max,
                   struct fleet_error *err);
 void instances_release(struct instances *instances);
 
-/* Read and parse the next line of `reader`: 1, 0, or an error with file and line. */
+/* Read and parse the next line of `reader`. Returns 1, or 0 after the last line, or an error that
+ * names file and line. */
 int instance_read(const struct fleet_dataset *dataset, const char *file, struct reader *reader,
                   struct instance **out, struct fleet_error *err);
 

@@ -16,26 +16,27 @@ struct instance {
     uint8_t bytes[];
 };
 
-/* What a line consists of. */
+/* The parts of a line. */
 struct data_format {
     struct fleet_slot *slots;
     int slot_count;
     bool parse_ins_id, parse_content;
 };
 
-/* Parse a line without its end. *out is from malloc(). -EBADMSG: what is wrong with which slot. */
+/* Parse a line without its line end. The caller frees *out. -EBADMSG names the slot and the
+ * cause. */
 int instance_parse(const struct data_format *format, const char *line, size_t length,
                    struct instance **out, struct fleet_error *err);
 
-/* Check bytes that another worker sent. -EBADMSG. */
+/* Check an instance that another worker sent. -EBADMSG: it does not have this format. */
 int instance_check(const struct data_format *format, const struct instance *instance,
                    struct fleet_error *err);
 
-/* Borrowed parts. The text has no final NUL. */
+/* The id and the content. They lie in the instance and have no final NUL. */
 const char *instance_id(const struct instance *instance, uint32_t *length);
 const char *instance_content(const struct instance *instance, uint32_t *length);
 
-/* The values of a slot, unaligned: their bytes; *count of them. */
+/* The *count values of a slot, as bytes that may not be aligned. */
 const uint8_t *instance_slot(const struct data_format *format, const struct instance *instance,
                              int slot, uint32_t *count);
 

@@ -3,8 +3,9 @@
 #define DISTRIBUTED_DATA_READER_H
 
 /*
- * The lines of one file behind the user's shell commands. `download` (or nothing) writes the file
- * into `pipe_command`, whose output is read line by line. Both must end with exit code 0.
+ * Reads one file through the user's shell commands. `download` writes the file to its output;
+ * without it, the file itself is opened. That is the input of `pipe_command`, and the reader gives
+ * the lines of its output. Both commands must end with exit code 0.
  */
 
 #include <stddef.h>
@@ -19,14 +20,14 @@ struct reader_options {
     int timeout_ms;
 };
 
-/* Start the commands. -errno: the file cannot be opened, a command not be started. */
+/* Start the commands. -errno: the file cannot be opened, or a command cannot be started. */
 int reader_open(const struct reader_options *options, const char *file, struct reader **out,
                 struct fleet_error *err);
 
 /*
- * The next line, without its end, valid until the next call: 1; 0 at the end of all. The error's
- * text begins with the file. -EIO: a command failed. -ETIMEDOUT: the commands took too long and
- * were killed. -EBADMSG: a line is too long.
+ * Read the next line. Returns 1 and the line without its line end, which is valid until the next
+ * call, or 0 after the last line. The text of an error begins with the file. -EIO: a command
+ * failed. -ETIMEDOUT: the commands took too long and were killed. -EBADMSG: a line is too long.
  */
 int reader_next(struct reader *reader, const char **line, size_t *length, struct fleet_error *err);
 

@@ -2,7 +2,7 @@
 #ifndef DISTRIBUTED_DDP_DDP_INTERNAL_H
 #define DISTRIBUTED_DDP_DDP_INTERNAL_H
 
-/* What the sources of fleet_ddp.h share. */
+/* What the sources of fleet_ddp.h share, for them alone. The caller's thread runs all of it. */
 
 /* error.h comes first: fleet.h defines the same structure where error.h is absent. */
 /* clang-format off */

@@ -18,8 +18,7 @@ struct fleet_role {
     struct endpoints workers, servers;
 };
 
-/* A role of `description`, with its checks. `id_name`, `workers_name`, `servers_name` are what
- * errors call its members. */
+/* Check `description` and make a role of it. Errors call its members by the given names. */
 int role_build(const struct fleet_role_description *description, const char *id_name,
                const char *workers_name, const char *servers_name, struct fleet_role **out,
                struct fleet_error *err);

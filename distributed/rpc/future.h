@@ -19,22 +19,23 @@ struct rpc_channel;
 
 extern pthread_mutex_t rpc_lock; /* of all that rpc.c, future.c know */
 
-/* A future in the table, with an id that was never used. `to` and `function` are for its errors. */
+/* Add a future to the table, with an id that was never used. Its errors name `to` and
+ * `function`. */
 struct fleet_rpc_future *rpc_future_new(const char *to, const char *function, int timeout_ms,
                                         struct fleet_error *err);
 uint64_t rpc_future_id(const struct fleet_rpc_future *future);
 
-/* The connection that the answer will come by; NULL: this worker carries it out. */
+/* Note over which connection the answer will come; NULL: this worker runs the function itself. */
 void rpc_future_sent(struct fleet_rpc_future *future, const struct rpc_channel *channel);
 
-/* The answer of call `id` by `channel`. If there is such a call, *data is taken and set to NULL. */
+/* Answer call `id` if it was sent over `channel`. Then *data is taken and set to NULL. */
 void rpc_future_answer(uint64_t id, const struct rpc_channel *channel, int code, void **data,
                        size_t bytes);
 
-/* Fail the calls by `channel`. */
+/* Fail all calls that were sent over `channel`. */
 void rpc_future_fail(const struct rpc_channel *channel, const struct fleet_error *why);
 
-/* Wait until the table is empty: calls are answered, over or given up. */
+/* Wait until the table is empty: each call is answered, has timed out, or was given up. */
 void rpc_future_drain(void);
 
 #endif

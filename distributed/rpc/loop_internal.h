@@ -2,7 +2,7 @@
 #ifndef DISTRIBUTED_RPC_LOOP_INTERNAL_H
 #define DISTRIBUTED_RPC_LOOP_INTERNAL_H
 
-/* What the loop (loop.c) and one of its connections (channel.c) know of each other. */
+/* The structures that loop.c (the loop) and channel.c (one connection) share, for them alone. */
 
 #include <pthread.h>
 #include <stdatomic.h>

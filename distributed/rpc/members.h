@@ -3,9 +3,10 @@
 #define DISTRIBUTED_RPC_MEMBERS_H
 
 /*
- * What rank 0 knows of the workers: which have joined, want to leave, or were lost. Rank 0 answers
- * all joins together when all workers are there, and all leaves when every worker has asked or is
- * lost. Pure: answers go through a function, a caller is an opaque pointer (NULL: rank 0 itself).
+ * The list of workers, which rank 0 keeps: which workers have joined, want to leave, or were lost.
+ * When all workers have joined, rank 0 answers all joins. When each worker wants to leave or is
+ * lost, rank 0 answers all leaves. Pure: an answer is a call of a function, and a caller is an
+ * opaque pointer (NULL: rank 0 itself).
  */
 
 #include "distributed/rpc/frame.h"
@@ -20,16 +21,19 @@ int rpc_members_new(int world, rpc_answer answer, void *owner, struct rpc_member
                     struct fleet_error *err);
 void rpc_members_free(struct rpc_members *members); /* NULL is fine */
 
-/* `data` is rpc_workers_encode() of one worker. A wrong or a second one gets an error at once. */
+/* A worker joins. `data` is rpc_workers_encode() of this worker. Wrong data and a second join are
+ * answered with an error at once. */
 void rpc_members_join(struct rpc_members *members, void *caller, uint64_t id, const void *data,
                       size_t bytes);
 
+/* A worker wants to leave. */
 void rpc_members_leave(struct rpc_members *members, void *caller, uint64_t id);
 
 /* The caller's connection ended. */
 void rpc_members_lost(struct rpc_members *members, const void *caller);
 
-/* Answer all joins with -ETIMEDOUT and a text with the missing ranks. The same in *err. */
+/* Answer all joins with -ETIMEDOUT and a text that names the missing ranks. Returns the same
+ * error. */
 int rpc_members_give_up(struct rpc_members *members, struct fleet_error *err);
 
 #endif

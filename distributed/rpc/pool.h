@@ -3,8 +3,8 @@
 #define DISTRIBUTED_RPC_POOL_H
 
 /*
- * Threads that carry out jobs, in the order of their coming. A thread is made when a job comes and
- * none is idle, up to FLEET_RPC_THREADS_MAX. Any thread.
+ * Threads that run jobs, in the order in which the jobs were added. If a job is added and no thread
+ * is idle, a thread is made, up to FLEET_RPC_THREADS_MAX. Any thread may call these functions.
  */
 
 #include "distributed/distributed.h"
@@ -18,10 +18,11 @@ struct rpc_job {
 
 int rpc_pool_new(struct rpc_pool **out, struct fleet_error *err);
 
-/* Takes the job. If no thread can be made at all, it runs here and now. */
+/* Add a job, which the pool takes. If the pool has no thread and cannot make one, the caller's
+ * thread runs the job at once. */
 void rpc_pool_add(struct rpc_pool *pool, struct rpc_job *job);
 
-/* Carry out what has been added, then end the threads. NULL is fine. */
+/* Run the jobs that were added, then end the threads. NULL is fine. */
 void rpc_pool_free(struct rpc_pool *pool);
 
 #endif

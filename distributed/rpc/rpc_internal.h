@@ -3,8 +3,8 @@
 #define DISTRIBUTED_RPC_RPC_INTERNAL_H
 
 /*
- * What starting and calling share: this worker's state, its peers, and how a call is sent and
- * answered. rpc.c starts and ends, call.c calls and answers.
+ * The state of this worker and its peers, for two files alone: rpc.c starts and ends, call.c sends
+ * and answers calls.
  */
 
 #include <pthread.h>
@@ -25,10 +25,12 @@ struct rpc_peer {
     pthread_mutex_t connecting;  /* one connection at a time */
 };
 
-/* Under rpc_lock, except for what is set before other threads know of it. */
+/* rpc_lock protects all members. Only fleet_rpc_init() sets some without it, before other threads
+ * exist. */
 struct rpc_state {
-    bool is_begun, is_open; /* fleet_rpc_init() was called; has succeeded */
-    bool is_failed;         /* it has not, and all is released */
+    bool is_begun;  /* fleet_rpc_init() was called … */
+    bool is_open;   /* … and has succeeded */
+    bool is_failed; /* … or has failed, and everything is released */
     int rank, world, timeout_ms;
     uint8_t key[RPC_KEY_SIZE];
     SSL_CTX *context;
@@ -41,14 +43,15 @@ struct rpc_state {
 extern struct rpc_state rpc_state;
 extern pthread_cond_t rpc_has_begun; /* is_open or is_failed was set */
 
-/* What the loop calls when a frame has come or a channel has ended. */
+/* The loop calls these functions when a frame has arrived or a channel has ended. */
 extern const struct rpc_events rpc_events;
 
-/* Answer call `id` of `channel`; NULL: a call of our own. Under rpc_lock. */
+/* Answer call `id` of `channel`; channel NULL: a call of this worker to itself. The caller holds
+ * rpc_lock. */
 void rpc_answer_call(void *owner, void *channel, uint64_t id, int code, const void *data,
                      size_t bytes);
 
-/* The worker of this name, NULL if there is none. Under rpc_lock. */
+/* The worker with this name, NULL if there is none. The caller holds rpc_lock. */
 struct rpc_peer *rpc_find_worker(const char *name);
 
 /* The channel to a peer, with a reference for the caller; NULL: not connected. */
@@ -59,8 +62,8 @@ struct rpc_channel *rpc_peer_channel(struct rpc_peer *peer);
 int rpc_add_channel(struct rpc_peer *peer, int fd, struct rpc_channel **out,
                     struct fleet_error *err);
 
-/* Send a call over the peer's `channel`. If the channel ends later, its end fails the call. The
- * error of the channel's end, if it is not the peer's any more; errors of rpc_channel_send(). */
+/* Send a call over the peer's `channel`. If the channel ends later, the call fails with the reason.
+ * Errors: that reason, if the channel has ended already; errors of rpc_channel_send(). */
 int rpc_send_call(struct fleet_rpc_future *future, struct rpc_peer *peer,
                   struct rpc_channel *channel, enum rpc_kind kind, const char *function,
                   const void *in, size_t bytes, struct fleet_error *err);

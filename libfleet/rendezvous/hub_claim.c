@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * An index has one pod, and for a while the one that it replaces. A later attempt takes the place
- * of an earlier one, with two exceptions, so that no state is lost:
+ * Each index belongs to one pod. For a while the pod that it replaces may still live. Then a later
+ * attempt takes the place of the earlier one. In two cases it must wait, so that no state is lost:
  *
  *   the earlier one is leaving       it ends its step, saves its state and says goodbye; the later
  *                                    one waits beside it and may join the next generation
- *   no other member has its state,   it goes on, and the later one waits behind it: it is in no
+ *   no other member has its state,   it goes on, and the later one waits behind it: it joins no
  *   and it has not said goodbye      generation until others hold that state, or the earlier one
  *                                    leaves or is lost
  *
- * The second happens if a pod is deleted while its node does not answer: its worker goes on, and
- * nobody asks it to save.
+ * The second case happens if a pod is deleted while its node does not answer. Its worker goes on,
+ * and no kubelet asks it to save.
  */
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef AGENT_RUNTIME_INFERENCE_INFERENCE_FILE_H
 #define AGENT_RUNTIME_INFERENCE_INFERENCE_FILE_H
 
-/* What writing and reading a file of inference_model.h share. */
+/* Parts of the file format of inference_model.h, for the files that write and read it. */
 
 #include <stdbool.h>
 
