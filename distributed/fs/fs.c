@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "distributed/fs/s3.h"
 
@@ -327,4 +328,45 @@ int fleet_fs_download(struct fleet_fs *fs, const char *path, const char *local, 
         return rc;
     rc = fs->operations->download(fs, path, local, err);
     return rc < 0 ? fleet_error_wrap(err, "%s", what) : 0;
+}
+
+int fleet_fs_look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                  struct fleet_error *err)
+{
+    const char *what = "fleet_fs_look";
+    struct fleet_fs_info info = {0};
+    int rc;
+
+    if (!path || !path[0])
+        return fleet_error(err, -EINVAL, "%s: the path is empty", what);
+    rc = fs->operations->look(fs, plain(fs, path), &info, err);
+    if (rc < 0)
+        return fleet_error_wrap(err, "%s", what);
+    info.is_folder = rc == FS_FOLDER;
+    *out = info;
+    return rc != FS_NOTHING;
+}
+
+int fleet_fs_read_part(struct fleet_fs *fs, const char *path, const struct fleet_fs_info *seen,
+                       uint64_t offset, uint64_t bytes, int fd, struct fleet_error *err)
+{
+    const char *what = "fleet_fs_read_part";
+    struct stat info;
+    int rc;
+
+    if (!path || !path[0])
+        return fleet_error(err, -EINVAL, "%s: the path is empty", what);
+    if (!fs->operations->read_part)
+        return fleet_error(err, -ENOTSUP, "%s: this file system has no parts of files", what);
+    if (offset > seen->bytes || bytes < 1 || bytes > seen->bytes - offset)
+        return fleet_error(err, -EINVAL, "%s: %llu bytes from %llu are not in a file of %llu", what,
+                           (unsigned long long)bytes, (unsigned long long)offset,
+                           (unsigned long long)seen->bytes);
+    rc = fs->operations->read_part(fs, path, seen, offset, bytes, fd, err);
+    if (rc < 0)
+        return fleet_error_wrap(err, "%s", what);
+    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size != offset + bytes)
+        return fleet_error(err, -EIO, "%s: %s: the server sent another number of bytes than %llu",
+                           what, path, (unsigned long long)bytes);
+    return 0;
 }

@@ -37,9 +37,15 @@ struct fs_operations {
                   struct fleet_error *err);
     int (*download)(struct fleet_fs *fs, const char *path, const char *local,
                     struct fleet_error *err);
-    void (*free)(struct fleet_fs *fs); /* free `own`; NULL: `own` is not used */
-    bool needs_transfer;               /* fleet_fs_needs_transfer() */
-    bool replaces;                     /* an upload of a file replaces another file at once */
+    /* enum fs_kind, or an error; fills *out of a file. */
+    int (*look)(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                struct fleet_error *err);
+    int (*read_part)(struct fleet_fs *fs, const char *path, const struct fleet_fs_info *seen,
+                     uint64_t offset, uint64_t bytes, int fd,
+                     struct fleet_error *err); /* NULL: it cannot */
+    void (*free)(struct fleet_fs *fs);         /* free `own`; NULL: `own` is not used */
+    bool needs_transfer;                       /* fleet_fs_needs_transfer() */
+    bool replaces; /* an upload of a file replaces another file at once */
 };
 
 #define FS_DEPTH_MAX 64 /* folders in folders */

@@ -2,6 +2,7 @@
 
 /* HDFS by `hadoop fs`. One function runs a command; the others say which. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -145,6 +146,32 @@ static int hadoop_kind(struct fleet_fs *fs, const char *path, struct fleet_error
     return rc ? FS_FOLDER : FS_FILE;
 }
 
+static int hadoop_look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                       struct fleet_error *err)
+{
+    const char *const words[4] = {"-stat", "%b %Y", path};
+    struct command_result result;
+    unsigned long long bytes = 0;
+    char *end = NULL;
+    int kind = hadoop_kind(fs, path, err), rc;
+
+    if (kind != FS_FILE)
+        return kind;
+    rc = command(fs, words, COMMAND_OUTPUT_MAX, &result, err);
+    if (rc < 0)
+        return rc;
+    errno = 0;
+    bytes = strtoull(result.output, &end, 10);
+    if (errno != 0 || end == result.output || *end != ' ')
+        rc = fleet_error(err, -EIO, "hadoop fs -stat %s: it printed no size: %.100s", path,
+                         result.output);
+    else
+        (void)snprintf(out->tag, sizeof(out->tag), "%.*s", (int)strcspn(end + 1, "\n"), end + 1);
+    out->bytes = bytes;
+    command_result_release(&result);
+    return rc < 0 ? rc : FS_FILE;
+}
+
 /* "drwxr-xr-x - owner group 0 2020-01-01 00:00 /path/name": seven fields, then the path. */
 static int add_line(const char *line, size_t length, struct fleet_fs_names *folders,
                     struct fleet_fs_names *files, struct fleet_error *err)
@@ -273,6 +300,7 @@ static int hadoop_download(struct fleet_fs *fs, const char *path, const char *lo
 
 const struct fs_operations fs_hadoop = {
     .kind = hadoop_kind,
+    .look = hadoop_look,
     .list = hadoop_list,
     .make_folder = hadoop_make_folder,
     .remove = hadoop_delete,

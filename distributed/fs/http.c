@@ -117,6 +117,7 @@ void http_answer_release(struct http_answer *answer)
     free(answer->body);
     free(answer->location);
     free(answer->etag);
+    free(answer->length);
     *answer = (struct http_answer){0};
 }
 
@@ -206,6 +207,7 @@ static size_t on_header(char *data, size_t one, size_t count, void *context)
 
     keep_header(data, one * count, "Location", &transfer->answer->location);
     keep_header(data, one * count, "ETag", &transfer->answer->etag);
+    keep_header(data, one * count, "Content-Length", &transfer->answer->length);
     return one * count;
 }
 
@@ -292,8 +294,8 @@ static int try_once(struct http_client *client, const struct http_request *reque
     *may_try_again = false;
     if (!transfer.curl)
         return fleet_error(err, -ENOMEM, "out of memory");
-    if (request->sink > 0 &&
-        (ftruncate(request->sink, 0) != 0 || lseek(request->sink, 0, SEEK_SET) < 0))
+    if (request->sink > 0 && (ftruncate(request->sink, (off_t)request->sink_offset) != 0 ||
+                              lseek(request->sink, (off_t)request->sink_offset, SEEK_SET) < 0))
         transfer.error = -errno;
     headers = make_headers(client, request);
     set_options(client, &transfer, headers, text);

@@ -40,16 +40,18 @@ struct http_request {
     uint64_t bytes;             /* size of the body to send */
     int source;      /* file descriptor: send its bytes [offset, offset + bytes); 0: send `body` */
     uint64_t offset; /* in the source */
-    int sink;        /* file descriptor: the body of an answer 2xx is written there, from offset 0;
-                        0: it is kept in memory */
+    int sink;        /* file descriptor: the body of an answer 2xx is written there, from
+                        sink_offset, after the file was cut off there; 0: it is kept in memory */
+    uint64_t sink_offset;
     size_t size_max; /* limit of a body in memory, in bytes; 0: HTTP_ANSWER_MAX */
 };
 
 struct http_answer {
     int status;
-    char *body;            /* with a NUL behind it; "" if it was written to the sink */
-    size_t bytes;          /* of the body */
-    char *location, *etag; /* values of the headers Location and ETag; NULL: not there */
+    char *body;                     /* with a NUL behind it; "" if it was written to the sink */
+    size_t bytes;                   /* of the body */
+    char *location, *etag, *length; /* values of the headers Location, ETag and Content-Length;
+                                       NULL: not there */
 };
 
 /*

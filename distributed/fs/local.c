@@ -35,6 +35,20 @@ static int local_kind(struct fleet_fs *fs, const char *path, struct fleet_error 
     return errno == ENOENT || errno == ENOTDIR ? FS_NOTHING : failed("look at", path, err);
 }
 
+static int local_look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                      struct fleet_error *err)
+{
+    struct stat status;
+    int kind = local_kind(fs, path, err);
+
+    if (kind != FS_FILE || stat(path, &status) != 0)
+        return kind;
+    out->bytes = (uint64_t)status.st_size;
+    (void)snprintf(out->tag, sizeof(out->tag), "%lld.%09ld", (long long)status.st_mtim.tv_sec,
+                   status.st_mtim.tv_nsec);
+    return FS_FILE;
+}
+
 static int local_list(struct fleet_fs *fs, const char *path, struct fleet_fs_names *folders,
                       struct fleet_fs_names *files, struct fleet_error *err)
 {
@@ -197,6 +211,7 @@ static int local_read(struct fleet_fs *fs, const char *path, size_t size_max, ch
 
 const struct fs_operations fs_local = {
     .kind = local_kind,
+    .look = local_look,
     .list = local_list,
     .make_folder = local_make_folder,
     .remove = local_delete,

@@ -47,7 +47,10 @@ static int refuse(const struct s3_call *call, const struct http_answer *answer,
     FLEET_AUTO_FREE char *code = s3_xml_text(text, "Code");
     FLEET_AUTO_FREE char *message = s3_xml_text(text, "Message");
 
-    return fleet_error(err, answer->status == 403 || answer->status == 401 ? -EACCES : -EIO,
+    return fleet_error(err,
+                       answer->status == 403 || answer->status == 401   ? -EACCES
+                       : answer->status == 412 || answer->status == 416 ? -ESTALE
+                                                                        : -EIO,
                        "%s %.200s: status %d: %.60s%s%.200s", call->method, call->key,
                        answer->status, code ? code : "", code ? ": " : "",
                        message ? message : "no reason is given");
@@ -180,7 +183,8 @@ int s3_keys(const struct s3 *s3, const char *prefix, size_t max, struct fleet_fs
     return list(s3, prefix, true, max, out, NULL, err);
 }
 
-int s3_kind(const struct s3 *s3, const char *key, struct fleet_error *err)
+static int look_at(const struct s3 *s3, const char *key, struct fleet_fs_info *out,
+                   struct fleet_error *err)
 {
     const struct s3_call call = {.method = "HEAD", .key = key};
     FLEET_AUTO_STRBUF struct fleet_strbuf prefix = {0};
@@ -194,6 +198,8 @@ int s3_kind(const struct s3 *s3, const char *key, struct fleet_error *err)
     if (rc < 0)
         return rc;
     status = answer.status;
+    out->bytes = answer.length ? strtoull(answer.length, NULL, 10) : 0;
+    (void)snprintf(out->tag, sizeof(out->tag), "%s", answer.etag ? answer.etag : "");
     http_answer_release(&answer);
     if (status != 404)
         return FS_FILE;
@@ -203,6 +209,13 @@ int s3_kind(const struct s3 *s3, const char *key, struct fleet_error *err)
         rc = found.count > 0 ? FS_FOLDER : FS_NOTHING;
     fleet_fs_names_release(&found);
     return rc;
+}
+
+int s3_kind(const struct s3 *s3, const char *key, struct fleet_error *err)
+{
+    struct fleet_fs_info ignored;
+
+    return look_at(s3, key, &ignored, err);
 }
 
 int s3_delete_keys(const struct s3 *s3, const struct fleet_fs_names *keys, struct fleet_error *err)
@@ -393,8 +406,41 @@ static int read_file(struct fleet_fs *fs, const char *path, size_t size_max, cha
     return rc;
 }
 
+static int look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf key = {0};
+    int rc = s3_key(fs->own, path, &key, err);
+
+    return rc < 0 ? rc : look_at(fs->own, fleet_strbuf_text(&key), out, err);
+}
+
+static int read_part(struct fleet_fs *fs, const char *path, const struct fleet_fs_info *seen,
+                     uint64_t offset, uint64_t bytes, int fd, struct fleet_error *err)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf key = {0}, match = {0};
+    char range[96];
+    struct s3_call call = {.method = "GET", .headers = {range}};
+    int rc = s3_key(fs->own, path, &key, err);
+
+    if (rc < 0)
+        return rc;
+    (void)snprintf(range, sizeof(range), "Range: bytes=%llu-%llu", (unsigned long long)offset,
+                   (unsigned long long)(offset + bytes - 1));
+    if (seen->tag[0]) {
+        fleet_strbuf_appendf(&match, "If-Match: %s", seen->tag);
+        call.headers[1] = match.text;
+    }
+    call.key = fleet_strbuf_text(&key);
+    call.data.sink = fd;
+    call.data.sink_offset = offset;
+    return s3_do(fs->own, &call, err);
+}
+
 const struct fs_operations fs_s3 = {
     .kind = kind,
+    .look = look,
+    .read_part = read_part,
     .list = list_folder,
     .make_folder = make_folder,
     .remove = remove_all,

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -139,6 +140,7 @@ static int call(struct fleet_fs *fs, const char *path, const char *op,
     first.url = url.text;
     first.size_max = request->size_max;
     first.sink = request->sink; /* a gateway may send the content itself */
+    first.sink_offset = request->sink_offset;
     rc = http_send(w->http, &first, &got, err);
     if (rc == 0 && got.status == REDIRECT && got.location) {
         FLEET_AUTO_FREE char *location = got.location;
@@ -194,9 +196,18 @@ static bool is_folder(const cJSON *status)
     return type && strcmp(type, "DIRECTORY") == 0;
 }
 
-static int webhdfs_kind(struct fleet_fs *fs, const char *path, struct fleet_error *err)
+static double number_of(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble > 0 ? item->valuedouble : 0;
+}
+
+static int webhdfs_look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                        struct fleet_error *err)
 {
     FLEET_AUTO_JSON cJSON *json = NULL;
+    const cJSON *status;
     struct fleet_error why;
     int rc = ask(fs, "GET", path, "GETFILESTATUS", &json, &why);
 
@@ -204,7 +215,19 @@ static int webhdfs_kind(struct fleet_fs *fs, const char *path, struct fleet_erro
         return FS_NOTHING;
     if (rc < 0)
         return fleet_error(err, rc, "%s", why.text);
-    return is_folder(cJSON_GetObjectItemCaseSensitive(json, "FileStatus")) ? FS_FOLDER : FS_FILE;
+    status = cJSON_GetObjectItemCaseSensitive(json, "FileStatus");
+    if (is_folder(status))
+        return FS_FOLDER;
+    out->bytes = (uint64_t)number_of(status, "length");
+    (void)snprintf(out->tag, sizeof(out->tag), "%.0f", number_of(status, "modificationTime"));
+    return FS_FILE;
+}
+
+static int webhdfs_kind(struct fleet_fs *fs, const char *path, struct fleet_error *err)
+{
+    struct fleet_fs_info ignored;
+
+    return webhdfs_look(fs, path, &ignored, err);
 }
 
 static int webhdfs_list(struct fleet_fs *fs, const char *path, struct fleet_fs_names *folders,
@@ -383,6 +406,24 @@ static int download_file(struct fleet_fs *fs, const char *path, const char *loca
     return fleet_file_draft_commit(&draft, FLEET_FILE_VOLATILE, err);
 }
 
+static int webhdfs_read_part(struct fleet_fs *fs, const char *path,
+                             const struct fleet_fs_info *seen, uint64_t offset, uint64_t bytes,
+                             int fd, struct fleet_error *err)
+{
+    const struct http_request request = {.method = "GET", .sink = fd, .sink_offset = offset};
+    struct http_answer answer;
+    char op[96];
+    int rc;
+
+    (void)seen;
+    (void)snprintf(op, sizeof(op), "OPEN&offset=%llu&length=%llu", (unsigned long long)offset,
+                   (unsigned long long)bytes);
+    rc = call(fs, path, op, &request, &answer, err);
+    if (rc == 0)
+        http_answer_release(&answer);
+    return rc;
+}
+
 static int download_any(struct fleet_fs *fs, const char *path, const char *local, int depth,
                         struct fleet_error *err)
 {
@@ -433,6 +474,8 @@ const struct fs_operations fs_webhdfs = {
     .read = webhdfs_read,
     .upload = webhdfs_upload,
     .download = webhdfs_download,
+    .look = webhdfs_look,
+    .read_part = webhdfs_read_part,
     .free = webhdfs_free,
     .needs_transfer = true,
 };

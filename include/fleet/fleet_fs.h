@@ -42,6 +42,7 @@
  *   -EIO       a command of hadoop failed; *err has the last line of its output (ExecuteError). Or
  *              a server refused a request; *err has its words. Or the server cannot be reached
  *   -EACCES    the server does not accept the keys or the user, or does not allow the request
+ *   -ESTALE    the file is not the one that was looked at before
  *   -ENOTSUP   this file system does not have the function
  *   -EINVAL    an argument is wrong
  *   -ENOMEM    memory is exhausted
@@ -52,6 +53,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "fleet.h"
 
@@ -132,6 +134,27 @@ int fleet_fs_upload(struct fleet_fs *fs, const char *local, const char *path, bo
                     struct fleet_error *err);
 int fleet_fs_download(struct fleet_fs *fs, const char *path, const char *local, bool overwrite,
                       struct fleet_error *err);
+
+#define FLEET_FS_TAG_SIZE 128
+
+struct fleet_fs_info {
+    bool is_folder;
+    uint64_t bytes;              /* of a file */
+    char tag[FLEET_FS_TAG_SIZE]; /* of a file; another one after each change: S3's ETag, else the
+                                    time of the change */
+};
+
+/* What is at `path`. 1, 0 (nothing), or an error. */
+int fleet_fs_look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *out,
+                  struct fleet_error *err);
+
+/*
+ * Write `bytes` bytes of a file, from `offset`, into `fd` at the same offset; `fd` then ends there.
+ * So a download that was interrupted can go on. `seen` is what fleet_fs_look() has said of the
+ * file. -ESTALE: S3's file is another one now. -ENOTSUP: local files, and HDFS by the program.
+ */
+int fleet_fs_read_part(struct fleet_fs *fs, const char *path, const struct fleet_fs_info *seen,
+                       uint64_t offset, uint64_t bytes, int fd, struct fleet_error *err);
 
 #ifdef __cplusplus
 }

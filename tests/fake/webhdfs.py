@@ -37,7 +37,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def status_of(self, path, name):
         kind = "DIRECTORY" if os.path.isdir(path) else "FILE"
-        return {"pathSuffix": name, "type": kind, "length": os.path.getsize(path)}
+        changed = int(os.path.getmtime(path) * 1000)
+        return {"pathSuffix": name, "type": kind, "length": os.path.getsize(path), "modificationTime": changed}
 
     def handle_any(self):
         url = urllib.parse.urlsplit(self.path)
@@ -91,9 +92,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             os.rename(path, to)
         self.json({"boolean": good})
 
-    def do_open(self, _name, path, _query):
+    def do_open(self, _name, path, query):
         with open(path, "rb") as file:
-            self.answer(200, file.read())
+            file.seek(int(query.get("offset", 0)))
+            self.answer(200, file.read(int(query.get("length", -1))))
 
     def do_create(self, _name, path, _query):
         os.makedirs(os.path.dirname(path), exist_ok=True)

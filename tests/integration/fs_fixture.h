@@ -4,6 +4,7 @@
 
 /* A folder for each test, and the rules that all file systems of fleet_fs.h keep. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,6 +60,35 @@ static inline int teardown(void **state)
     return 0;
 }
 
+/* File `a` has eleven bytes, and nothing is at `b`. */
+static inline void common_looks(struct fleet_fs *fs, const char *root, const char *a, const char *b)
+{
+    struct fleet_fs_info info;
+    char got[12] = "";
+    int fd, rc;
+
+    assert_int_equal(fleet_fs_look(fs, root, &info, &err), 1);
+    assert_true(info.is_folder);
+    assert_int_equal(fleet_fs_look(fs, b, &info, &err), 0);
+    assert_int_equal(fleet_fs_look(fs, "", &info, &err), -EINVAL);
+    assert_int_equal(fleet_fs_look(fs, a, &info, &err), 1);
+    assert_false(info.is_folder);
+    assert_int_equal(info.bytes, 11);
+    assert_true(info.tag[0] != '\0');
+    put(in("part"), "some WORDS of before");
+    fd = open(in("part"), O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(fleet_fs_read_part(fs, a, &info, 5, 0, fd, &err),
+                     fleet_fs_read_part(fs, a, &info, 5, 7, fd, &err));
+    rc = fleet_fs_read_part(fs, a, &info, 5, 6, fd, &err);
+    if (rc != -ENOTSUP) {
+        assert_int_equal(rc, 0);
+        assert_int_equal(pread(fd, got, sizeof(got), 0), 11);
+        assert_string_equal(got, "some words\n");
+    }
+    (void)close(fd);
+}
+
 /* All systems keep the same rules. `root` is where `fs` works. */
 static inline void common_rules(struct fleet_fs *fs, const char *root)
 {
@@ -92,6 +122,7 @@ static inline void common_rules(struct fleet_fs *fs, const char *root)
     assert_int_equal(bytes, 11);
     free(text);
     assert_int_equal(fleet_fs_read(fs, a, 5, &text, &bytes, &err), -EFBIG);
+    common_looks(fs, root, a, b);
     assert_int_equal(fleet_fs_read(fs, b, 5, &text, &bytes, &err), -ENOENT);
 
     assert_int_equal(fleet_fs_list(fs, root, &folders, &files, &err), 0);

@@ -90,6 +90,7 @@ static const char script[] =
     "-rm) rm -r \"$(map \"$2\")\";;\n"
     "-mv) mv \"$(map \"$1\")\" \"$(map \"$2\")\";;\n"
     "-touchz) : >\"$(map \"$1\")\";;\n"
+    "-stat) stat -c '%s %Y' \"$(map \"$2\")\";;\n"
     "-cat) cat \"$(map \"$1\")\";;\n"
     "-put) cp -r \"$1\" \"$(map \"$2\")\";;\n"
     "-get) cp -r \"$(map \"$1\")\" \"$2\";;\n"
