@@ -13,6 +13,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
@@ -88,6 +89,11 @@ static int find_path(struct build *b, struct fleet_error *err)
             "is suspended, and every spec.training.checkpoint.everySteps steps",
             name);
     b->path = spec->training.checkpoint.path;
+    if (fleet_path_is_remote(b->path))
+        return fleet_error(err, -EINVAL,
+                           "FleetJob %s saves its checkpoints in %s: copy the folder of one with "
+                           "that store's own program, and give it to \"fleetjob export\"",
+                           name, b->path);
     return 0;
 }
 

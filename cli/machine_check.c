@@ -25,6 +25,7 @@ struct check {
     const struct machine_check_options *options;
     struct fleet_errors *errors, *warnings;
     struct fleet_strbuf *elsewhere; /* "field (path), field (path)": paths that do not exist here */
+    struct fleet_strbuf *stores;    /* the same for places in a store */
 };
 
 static bool is_known(const struct check *c, const char *path)
@@ -95,6 +96,12 @@ static bool is_ours(const struct check *c, const char *field, const char *path)
 {
     FLEET_AUTO_FREE char *folder = folder_of(path);
 
+    if (fleet_path_is_remote(path)) { /* the trainers have its keys */
+        if (!is_reported(c, field))
+            fleet_strbuf_appendf(c->stores, "%s%s (%s)", c->stores->length ? ", " : "", field,
+                                 path);
+        return false;
+    }
     if (c->options->will_run ||
         (!c->options->in_cluster && (!is_on_volume(c->job, path) || is_here(folder))))
         return !is_reported(c, field);
@@ -267,12 +274,13 @@ void machine_check_files(const struct fleetjob *job, const struct machine_check_
                          struct fleet_errors *errors, struct fleet_errors *warnings,
                          struct fleet_errors *notes)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf elsewhere = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf elsewhere = {0}, stores = {0};
     struct check check = {.job = job,
                           .options = options,
                           .errors = errors,
                           .warnings = warnings,
-                          .elsewhere = &elsewhere};
+                          .elsewhere = &elsewhere,
+                          .stores = &stores};
 
     if (!job->spec.has_training)
         return;
@@ -282,6 +290,9 @@ void machine_check_files(const struct fleetjob *job, const struct machine_check_
     if (elsewhere.length > 0)
         fleet_errors_add(notes, "", "not checked here, these are paths of the pods: %s",
                          elsewhere.text);
+    if (stores.length > 0)
+        fleet_errors_add(notes, "", "not checked here, trainers read and write it: %s",
+                         stores.text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

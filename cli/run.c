@@ -287,7 +287,8 @@ static void print_hints(const struct run *run, bool has_succeeded, bool has_fail
                      file, other, steps, would_resume ? " --checkpoint again" : "");
     if (has_succeeded)
         (void)printf("  %s plan %s --program     # what each rank runs\n", self, file);
-    if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path)
+    if (has_succeeded && run->job.status.has_checkpoint && run->job.status.checkpoint.path &&
+        !fleet_path_is_remote(run->job.status.checkpoint.path))
         (void)printf("  %s export %s exported    # weights, also for transformers\n", self,
                      run->job.status.checkpoint.path);
     if (!has_succeeded && !has_failed && run->job.spec.training.has_checkpoint)

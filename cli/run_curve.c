@@ -39,13 +39,14 @@ void run_curve_describe(struct run *run)
     curve_describe(&run->curve, run->job.metadata.name, fleet_strbuf_text(&about));
 }
 
-/* The path of the loss record of a job that keeps checkpoints, heap; NULL = none. */
+/* The path of the loss record of a job that keeps checkpoints in a folder, heap; NULL = none. */
 static char *record_path(const struct run *run)
 {
     const struct training_config *training = &run->job.spec.training;
     FLEET_AUTO_FREE char *folder = NULL;
 
-    if (!run->job.spec.has_training || !training->has_checkpoint)
+    if (!run->job.spec.has_training || !training->has_checkpoint ||
+        fleet_path_is_remote(training->checkpoint.path))
         return NULL;
     folder = fleet_file_join(run->folder, training->checkpoint.path);
     return loss_record_path(folder, run->job.metadata.name);

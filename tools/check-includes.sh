@@ -29,6 +29,7 @@ controller:           controller libfleet
 agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/training
 agent/runtime:        libfleet/program libfleet/plan libfleet/checkpoint
 agent/runtime:        libfleet/tensorboard
+agent/runtime/store:  agent/runtime/store include/fleet/fleet_fs.h libfleet/base
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h

@@ -178,13 +178,13 @@ int main(int argc, char **argv)
     }
     rc = trainer_open(&trainer, job_file, &err);
     if (rc < 0) {
-        say_failed(control, &err, rc != -ENOMEM);
+        say_failed(control, &err, rc != -ENOMEM && rc != -EAGAIN);
     } else {
         trainer.control = control;
         say_hello(&trainer);
         rc = serve(&trainer, &err);
         if (rc < 0 && rc != -EPIPE)
-            say_failed(control, &err, rc != -ENOMEM && rc != -EIO);
+            say_failed(control, &err, rc != -ENOMEM && rc != -EIO && rc != -EAGAIN);
         trainer_close(&trainer);
     }
     control_free(control);

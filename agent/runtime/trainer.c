@@ -23,6 +23,7 @@
 #include "agent/runtime/origin.h"
 #include "agent/runtime/step/average.h"
 #include "agent/runtime/step/evaluate.h"
+#include "agent/runtime/store/cache.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -39,9 +40,13 @@
 #define LOG_LINE_MAX      512 /* bytes of a line of the log; longer ones allocate */
 #define DEADLINE_LEAST_MS 60000.0
 #define DEADLINE_IN_STEPS 20.0
+#define DEADLINE_STORE_MS 3600e3          /* while a rank may read a checkpoint from a store */
 #define ADDRESS_ENV       "FLEET_ADDRESS" /* where peers reach this trainer; default loopback */
 #define JOB_UID_ENV       "FLEET_JOB_UID"
 #define ADDRESS_DEFAULT   "127.0.0.1"
+
+static const struct trainer empty = {
+    .net.listener = -1, .data.cache_lock = -1, .progress.committed = TRAINER_NO_STATE};
 
 /* spec.training and spec.strategy, all that is wrong with them at once. */
 static int decode_job(const struct trainer_file *file, struct trainer_job *job,
@@ -80,10 +85,24 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
     return rc;
 }
 
+/* The files of data.path; those of a store are brought here first. */
+static int open_dataset(struct trainer *trainer, struct fleet_error *err)
+{
+    struct training_data data = trainer->job.config.data; /* with a local path */
+    FLEET_AUTO_FREE char *local = NULL;
+
+    if (fleet_path_is_remote(data.path)) {
+        if (cache_bring(data.path, &local, &trainer->data.cache_lock, err) < 0)
+            return fleet_error_wrap(err, "spec.training.data.path: %s", data.path);
+        data.path = local;
+    }
+    return dataset_open(&data, trainer->job.config.model.context, trainer->job.config.seed,
+                        &trainer->data.dataset, err);
+}
+
 static int open_data(struct trainer *trainer, struct fleet_error *err)
 {
-    int rc = dataset_open(&trainer->job.config.data, trainer->job.config.model.context,
-                          trainer->job.config.seed, &trainer->data.dataset, err);
+    int rc = open_dataset(trainer, err);
 
     if (rc < 0)
         return rc;
@@ -254,7 +273,7 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     const char *uid = getenv(JOB_UID_ENV);
     int rc;
 
-    *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
+    *trainer = empty;
     trainer->job.uid = uid ? uid : "";
     if ((rc = fleet_variable_threads(&trainer->job.threads, err)) < 0 ||
         (rc = elastic_read_settings(trainer, err)) < 0 || (rc = backend_level_check(err)) < 0 ||
@@ -280,7 +299,7 @@ void trainer_close(struct trainer *trainer)
     struct backend *memory = trainer->device.memory_backend;
 
     sample_log_close(&trainer->samples);
-    snapshot_free(trainer->save.snapshot); /* reads the state */
+    save_close(trainer); /* reads the state */
     whole_release(&trainer->save.whole);
     exchange_close(trainer);
     comm_free(trainer->net.comm);
@@ -315,7 +334,9 @@ void trainer_close(struct trainer *trainer)
     fleet_strbuf_release(&trainer->report.line);
     if (trainer->net.listener >= 0)
         (void)close(trainer->net.listener);
-    *trainer = (struct trainer){.net.listener = -1, .progress.committed = TRAINER_NO_STATE};
+    if (trainer->data.cache_lock >= 0)
+        (void)close(trainer->data.cache_lock);
+    *trainer = empty;
 }
 
 int64_t trainer_steps(const struct trainer *trainer, int64_t updates)
@@ -377,6 +398,8 @@ void trainer_note(struct trainer *trainer, const char *format, ...)
 
 double trainer_deadline_ms(const struct trainer *trainer)
 {
+    if (trainer->save.remote && trainer->generation.is_joining)
+        return fleet_monotonic_ms() + DEADLINE_STORE_MS;
     return fleet_monotonic_ms() +
            fmax(DEADLINE_LEAST_MS, DEADLINE_IN_STEPS * trainer->report.step_longest_ms);
 }

@@ -77,6 +77,7 @@ struct trainer_job {
 
 struct trainer_data {
     struct dataset *dataset;
+    int cache_lock; /* while it is open, a store's files stay in the cache; -1: there are none */
     struct sampler sampler;
     struct prefetch *prefetch;     /* reads the dataset ahead, in the sampler's order */
     struct evaluation *evaluation; /* of held-out data; NULL = the job has none */
@@ -102,6 +103,7 @@ struct trainer_generation {
     struct leaf_range range;      /* of a complete update */
     struct leaf_range last_range; /* of an incomplete last update; no leaves if there is none */
     int failed_rank;              /* first peer that was lost, -1 = none known */
+    bool is_joining;              /* agrees on the state, and may read a checkpoint */
     bool first_step_pending;      /* the generation has not committed an update yet */
 };
 
@@ -170,7 +172,8 @@ struct trainer {
 
 /*
  * Read the job file, open the data, lay out the program, listen. Finds every error of the job: a
- * failure here is permanent, and a restart cannot help.
+ * failure here is permanent, and a restart cannot help, unless it is -EAGAIN (a store that cannot
+ * be reached) or -ENOMEM.
  */
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err);
 void trainer_close(struct trainer *trainer);

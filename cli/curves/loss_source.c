@@ -124,7 +124,8 @@ static int read_what_it_left(const char *path, const struct fleetjob *job, struc
     FLEET_AUTO_FREE char *folder = job_file_folder(path), *checkpoints = NULL, *record = NULL,
                          *events = NULL;
 
-    if (job->spec.has_training && training->has_checkpoint) {
+    if (job->spec.has_training && training->has_checkpoint &&
+        !fleet_path_is_remote(training->checkpoint.path)) {
         checkpoints = fleet_file_join(folder, training->checkpoint.path);
         record = loss_record_path(checkpoints, job->metadata.name);
     }
@@ -132,8 +133,8 @@ static int read_what_it_left(const char *path, const struct fleetjob *job, struc
         events = fleet_file_join(folder, training->log.tensorboard);
     if (!record && !events)
         return fleet_error(err, -EINVAL,
-                           "%s: this job keeps no losses: it has neither training.checkpoint nor "
-                           "training.log.tensorboard",
+                           "%s: this job keeps no losses: it has neither training.checkpoint (in a "
+                           "folder, not in a store) nor training.log.tensorboard",
                            path);
     if (record && (!events || access(record, F_OK) == 0))
         return read_file(record, out, err);

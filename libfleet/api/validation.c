@@ -14,6 +14,7 @@
 #include "libfleet/api/worker_resources.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
@@ -102,10 +103,35 @@ static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *wor
     return best;
 }
 
+static bool may_be_remote(const char *name)
+{
+    return strcmp(name, "spec.training.data.path") == 0 ||
+           strcmp(name, "spec.training.checkpoint.path") == 0;
+}
+
+/* Why a place in a store is none: NULL if it is one. */
+static const char *why_no_place(const char *url)
+{
+    const char *at = strstr(url, "://") + strlen("://");
+    bool is_hdfs = strncmp(url, "hdfs:", 5) == 0;
+
+    if (at[0] == '\0' || (at[0] == '/' && !is_hdfs))
+        return "names no bucket or server: needed: s3://BUCKET/KEY, webhdfs://HOST:PORT/PATH or "
+               "swebhdfs://HOST:PORT/PATH";
+    if (strpbrk(at, "*?[#"))
+        return "must be one file or one folder: patterns are for files of this machine";
+    return NULL;
+}
+
 /* Why the text is not a path: it contains something that a shell or a library would expand. NULL if
  * it is a path. */
-static const char *why_no_path(const char *text)
+static const char *why_no_path(const char *name, const char *text)
 {
+    if (fleet_path_is_remote(text) && may_be_remote(name))
+        return why_no_place(text);
+    if (strstr(text, "://") && may_be_remote(name))
+        return "is an address that is not known here: allowed: a path, s3://, hdfs://, webhdfs:// "
+               "and swebhdfs://";
     if (strstr(text, "://"))
         return "is an address: files are read and written by path; use a volume, or copy them";
     if (text[0] == '~' || text[0] == '$' || strstr(text, "/$") || strstr(text, "${"))
@@ -113,15 +139,29 @@ static const char *why_no_path(const char *text)
     return NULL;
 }
 
+/* The image of FleetJob has no Hadoop. */
+static void warn_of_program(const struct validation *c, const char *name, const char *url)
+{
+    if (strncmp(url, "hdfs:", 5) == 0 && c->warnings)
+        fleet_errors_add(c->warnings, name,
+                         "\"%.200s\" is read and written by the program HADOOP_HOME/bin/hadoop, "
+                         "which the workers' image must have; webhdfs:// needs no program",
+                         url);
+}
+
 static void check_path(void *context, const char *name, char **value)
 {
     const struct validation *c = context;
-    const char *why = why_no_path(*value);
+    const char *why = why_no_path(name, *value);
 
     if (why)
         fleet_errors_add(c->errors, name, "\"%.200s\" %s", *value, why);
     if (why || !c->options->in_cluster)
         return;
+    if (fleet_path_is_remote(*value)) {
+        warn_of_program(c, name, *value);
+        return;
+    }
     if ((*value)[0] != '/')
         fleet_errors_add(c->errors, name,
                          "\"%.200s\" must be absolute in a cluster, where no job file is near",
@@ -130,7 +170,7 @@ static void check_path(void *context, const char *name, char **value)
         fleet_errors_add(c->errors, name, "\"%.200s\" must not contain \"..\"", *value);
 }
 
-/* Files that the job writes must outlive the pod. */
+/* Files that the job writes must outlive the pod; a store does. */
 static void check_written(const struct validation *c, const char *name, const char *path)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -172,7 +212,7 @@ static const char *part_writer(const struct strategy *s)
                                   : NULL;
 }
 
-/* Then all workers need one folder. */
+/* Then all workers need one folder, or a store. */
 static void check_shared(const struct validation *c, const char *name, const char *path)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;

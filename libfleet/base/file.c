@@ -313,11 +313,21 @@ int fleet_file_own_folder(char **out_folder, struct fleet_error *err)
     return 0;
 }
 
+bool fleet_path_is_remote(const char *path)
+{
+    static const char *const schemes[] = {"s3://", "hdfs://", "webhdfs://", "swebhdfs://"};
+
+    for (size_t i = 0; path && i < sizeof(schemes) / sizeof(schemes[0]); i++)
+        if (strncmp(path, schemes[i], strlen(schemes[i])) == 0)
+            return true;
+    return false;
+}
+
 char *fleet_file_join(const char *folder, const char *name)
 {
     struct fleet_strbuf path = {0};
 
-    if (name[0] != '/' && folder[0])
+    if (name[0] != '/' && folder[0] && !fleet_path_is_remote(name))
         fleet_strbuf_appendf(&path, "%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/");
     fleet_strbuf_append(&path, name);
     return fleet_strbuf_take(&path);

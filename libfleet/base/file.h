@@ -4,6 +4,7 @@
 
 /* Whole files: read with a limit, written so that a reader sees the old or the new one. */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct fleet_error;
@@ -75,7 +76,11 @@ int fleet_file_make_folder(const char *path, struct fleet_error *err);
 /* The folder of the running program's file, heap. -errno if /proc has no answer. */
 int fleet_file_own_folder(char **out_folder, struct fleet_error *err);
 
-/* "folder/name" as heap text; `name` alone if it is absolute or `folder` is "". */
+/* Does it name a place in an object store or HDFS ("s3://…", "hdfs://…", "webhdfs://…",
+ * "swebhdfs://…"), and no file of this machine? NULL does not. */
+bool fleet_path_is_remote(const char *path);
+
+/* "folder/name" as heap text; `name` alone if it is absolute or remote, or `folder` is "". */
 char *fleet_file_join(const char *folder, const char *name);
 
 #endif

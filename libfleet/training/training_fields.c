@@ -19,7 +19,8 @@ static const struct fleet_field checkpoint_fields[] = {
      .flags = FLEET_REQUIRED | FLEET_PATH | FLEET_NOT_EMPTY,
      .offset = offsetof(struct training_checkpoint, path),
      .count_max = 4096,
-     .description = "Folder that holds the checkpoints of this job."},
+     .description = "Folder that holds the checkpoints of this job; or a folder in a store, as "
+                    "data.path names it, to which they are sent."},
     {.name = "everySteps",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN,

@@ -239,8 +239,10 @@ static const struct fleet_field data_fields[] = {
      .description =
          "File, directory (its files in the order of their names, without sub-folders and hidden "
          "files; of cifar10 and cifar100 those that end in .bin and do not begin with test) or "
-         "glob, read where the trainer runs. It may not change during the run. Required except "
-         "with synthetic-markov."},
+         "glob, read where the trainer runs. Or a file or folder in a store, which each pod copies "
+         "once: s3://BUCKET/KEY, webhdfs://HOST:PORT/PATH, swebhdfs://HOST:PORT/PATH, or hdfs: "
+         "with the program hadoop. It may not change during the run. Required except with "
+         "synthetic-markov."},
     {.name = "tokenizer",
      .kind = FLEET_FIELD_ENUM,
      .offset = offsetof(struct training_data, tokenizer),

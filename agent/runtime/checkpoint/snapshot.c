@@ -26,7 +26,7 @@
 
 #include "agent/runtime/checkpoint/aside.h"
 #include "agent/runtime/checkpoint/layout.h"
-#include "agent/runtime/checkpoint/shards.h"
+#include "agent/runtime/checkpoint/place.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -39,7 +39,7 @@
 #define PATIENCE_IN_WRITES 20.0
 
 struct snapshot {
-    char *path;
+    struct place place;
     int64_t keep;
     int64_t since_wall_ms;        /* when this process began to save here */
     struct fleet_lineage lineage; /* empty = every checkpoint counts */
@@ -121,9 +121,9 @@ static int write_shard(struct snapshot *s, const struct checkpoint_source *sourc
 {
     int rc = s->is_aside ? await_copy(s, err) : 0;
 
-    return rc < 0
-               ? rc
-               : checkpoint_layout_write(&s->layout, s->path, s->result.folder, source, out, err);
+    if (rc == 0)
+        rc = checkpoint_layout_write(&s->layout, s->place.path, s->result.folder, source, out, err);
+    return rc < 0 ? rc : place_send(&s->place, s->result.folder, out, err);
 }
 
 /* Shard 0, or all there is: write it, wait for the others', end the checkpoint. */
@@ -140,34 +140,26 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
     fleet_assert(shards != NULL);
     rc = write_shard(s, source, &shards[0], err);
     /* Even if this shard is lost: no rank writes any more into a folder that is removed. */
-    told = shards_await(
-        s->path, folder, s->shards, s->stop ? s->stop : &s->is_abandoned, &s->is_abandoned,
-        PATIENCE_LEAST_MS + PATIENCE_IN_WRITES * (fleet_monotonic_ms() - started_ms), shards,
-        &others);
+    told = place_await(&s->place, folder, s->shards, s->stop ? s->stop : &s->is_abandoned,
+                       &s->is_abandoned,
+                       PATIENCE_LEAST_MS + PATIENCE_IN_WRITES * (fleet_monotonic_ms() - started_ms),
+                       shards, &others);
     if (rc == 0 && told < 0)
         rc = fleet_error(err, told, "%s", others.text);
     if (rc < 0) {
-        checkpoint_discard(s->path, folder);
+        place_discard(&s->place, folder);
         return rc;
     }
-    rc = checkpoint_commit(s->path, folder, s->keep, &history, &s->about, shards, s->shards, err);
-    if (rc == 0)
-        shards_forget(s->path, folder, s->shards);
-    return rc;
+    return place_commit(&s->place, folder, s->keep, &history, &s->about, shards, s->shards, err);
 }
 
 static int save_other(struct snapshot *s, const struct checkpoint_source *source,
                       struct fleet_error *err)
 {
     struct checkpoint_shard shard;
-    struct fleet_error untold;
     int rc = write_shard(s, source, &shard, err);
 
-    if (rc == 0)
-        return shards_report(s->path, s->result.folder, s->shard, s->shards, 0, "", &shard, err);
-    (void)shards_report(s->path, s->result.folder, s->shard, s->shards, rc, err->text, NULL,
-                        &untold);
-    return rc;
+    return place_report(&s->place, s->result.folder, s->shard, s->shards, rc, &shard, err);
 }
 
 static int save(struct snapshot *s, struct fleet_error *err)
@@ -176,7 +168,7 @@ static int save(struct snapshot *s, struct fleet_error *err)
     int rc = 0;
 
     if (s->shards == 1)
-        rc = checkpoint_begin(s->path, &s->about, s->result.folder, err);
+        rc = place_begin(&s->place, &s->about, s->result.folder, err);
     if (rc < 0)
         return rc;
     return s->shard == 0 ? save_first(s, &source, err) : save_other(s, &source, err);
@@ -188,7 +180,7 @@ static void *writer_main(void *argument)
 
     s->result.rc = save(s, &s->result.err);
     if (s->shard == 0)
-        s->result.is_shared = checkpoint_is_shared(s->path, manifest_job_uid(&s->about),
+        s->result.is_shared = checkpoint_is_shared(s->place.path, manifest_job_uid(&s->about),
                                                    s->since_wall_ms, s->result.theirs);
     pthread_mutex_lock(&s->lock);
     s->position = s->layout.total;
@@ -205,13 +197,18 @@ struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max)
     struct snapshot *s = calloc(1, sizeof(*s));
 
     fleet_assert(s != NULL);
-    s->path = fleet_dup_text(path);
+    s->place.path = fleet_dup_text(path);
     s->keep = keep;
     s->since_wall_ms = fleet_wall_ms();
     s->memory_max = memory_max;
     fleet_assert(pthread_mutex_init(&s->lock, NULL) == 0);
     fleet_assert(pthread_cond_init(&s->changed, NULL) == 0);
     return s;
+}
+
+void snapshot_send(struct snapshot *snapshot, struct remote *remote)
+{
+    snapshot->place.remote = remote;
 }
 
 void snapshot_follow(struct snapshot *s, const struct fleet_lineage *lineage, const char *job_uid)
@@ -241,7 +238,7 @@ void snapshot_free(struct snapshot *snapshot)
     aside_release(&snapshot->aside);
     pthread_mutex_destroy(&snapshot->lock);
     pthread_cond_destroy(&snapshot->changed);
-    free(snapshot->path);
+    free(snapshot->place.path);
     free(snapshot);
 }
 

@@ -38,6 +38,12 @@ struct snapshot;
  * about to change are copied. The thread starts with the first save. */
 struct snapshot *snapshot_new(const char *path, int64_t keep, size_t memory_max);
 
+struct remote;
+
+/* `path` is the mirror of this place in a store (borrowed; longer than the snapshot): a save ends
+ * when the checkpoint is there. Call it before the first save. */
+void snapshot_send(struct snapshot *snapshot, struct remote *remote);
+
 /*
  * Have room for `bytes` of a state in memory of `backend` (borrowed, longer than the snapshot), if
  * its device can copy beside the training; else this does nothing. -EBUSY: more is needed than

@@ -217,12 +217,17 @@ static int agree(struct trainer *trainer, struct fleet_error *err)
 int elastic_join(struct trainer *trainer, const struct link_message *assign,
                  struct fleet_error *err)
 {
+    int rc;
+
     exchange_settle(trainer);
     if (prepare(trainer, assign, err) < 0 || connect_ranks(trainer, assign, err) < 0)
         return err->code;
     trainer_announce(trainer, FLEET_PHASE_CONNECTED);
-    if (agree(trainer, err) < 0)
-        return err->code;
+    trainer->generation.is_joining = true;
+    rc = agree(trainer, err);
+    trainer->generation.is_joining = false;
+    if (rc < 0)
+        return rc;
     trainer->progress.voted = 0; /* what was held is applied, or will be computed again */
     trainer->generation.first_step_pending = true;
     trainer_announce(trainer, FLEET_PHASE_RESTORED);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "agent/runtime/checkpoint/remote.h"
 #include "agent/runtime/save/save_internal.h"
 #include "agent/runtime/step/average.h"
 #include "agent/runtime/step/private_save.h"
@@ -31,14 +32,32 @@ static int try_to_write(const char *path, struct fleet_error *err)
     return rc < 0 ? rc : fleet_file_try_folder(path, err);
 }
 
+/* The local folder, and the store that it is the mirror of, if any. */
+static int open_place(struct trainer *trainer, struct fleet_error *err)
+{
+    const char *path = trainer->job.config.checkpoint.path;
+    int rc = 0;
+
+    trainer->save.folder = path;
+    if (fleet_path_is_remote(path)) {
+        rc = remote_open(path, &trainer->save.remote, &trainer->save.folder, err);
+        if (rc == 0)
+            rc = remote_pull(trainer->save.remote, false, err);
+    }
+    return rc < 0 ? fleet_error_wrap(err, "spec.training.checkpoint.path: %s", path) : 0;
+}
+
 int save_open(struct trainer *trainer, struct fleet_error *err)
 {
     const struct training_checkpoint *config = &trainer->job.config.checkpoint;
     int rc = save_read_patience(trainer, err);
 
+    if (rc < 0 || !trainer->job.config.has_checkpoint)
+        return rc;
+    rc = open_place(trainer, err);
     if (rc < 0)
         return rc;
-    rc = trainer->job.config.has_checkpoint ? try_to_write(config->path, err) : 0;
+    rc = try_to_write(trainer->save.folder, err);
     if (rc == -EACCES || rc == -EPERM)
         return fleet_error(
             err, rc,
@@ -48,9 +67,15 @@ int save_open(struct trainer *trainer, struct fleet_error *err)
             config->path, (int)geteuid(), (int)geteuid());
     if (rc < 0 && !is_full(rc))
         return fleet_error_wrap(err, "spec.training.checkpoint.path: %s", config->path);
-    if (trainer->job.config.has_checkpoint)
-        trainer->save.snapshot = snapshot_new(config->path, config->keep, SNAPSHOT_MEMORY_MAX);
+    trainer->save.snapshot = snapshot_new(trainer->save.folder, config->keep, SNAPSHOT_MEMORY_MAX);
+    snapshot_send(trainer->save.snapshot, trainer->save.remote);
     return 0;
+}
+
+void save_close(struct trainer *trainer)
+{
+    snapshot_free(trainer->save.snapshot);
+    remote_free(trainer->save.remote);
 }
 
 /* ---- what is in it --------------------------------------------------------------------------- */

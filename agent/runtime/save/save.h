@@ -18,10 +18,14 @@ struct backend;
 struct fleet_error;
 struct manifest;
 struct ownership;
+struct remote;
 struct trainer;
 
 /* The part of a trainer that this file keeps. */
 struct trainer_save {
+    struct remote *remote; /* the store of spec.training.checkpoint.path; NULL: that is a folder */
+    const char *folder;    /* of the checkpoints on this machine: that path, or the store's mirror;
+                              borrowed; NULL without checkpoints */
     struct snapshot *snapshot;        /* writes checkpoints beside the training; NULL without */
     struct fleet_generation begun_in; /* in which the newest save began */
     int64_t saved;                    /* updates in the newest checkpoint begun or read here */
@@ -46,6 +50,7 @@ struct trainer_save {
 /*
  * Check that training.checkpoint.path can be written to, and prepare for saves. -errno with the
  * path if a retry cannot help. A full disk is not an error here, because it may have room later.
+ * Of a place in a store: that it can be listed; errors of store.h.
  */
 int save_open(struct trainer *trainer, struct fleet_error *err);
 
@@ -66,6 +71,9 @@ void save_reserve(struct trainer *trainer);
  * errors as train_run(): a peer was lost while the ranks agreed.
  */
 int save_if_due(struct trainer *trainer, struct fleet_error *err);
+
+/* Waits for a save in progress, then frees. */
+void save_close(struct trainer *trainer);
 
 /* Returns when the state may be changed. */
 void save_guard(struct trainer *trainer);
@@ -104,6 +112,10 @@ int save_restore(struct trainer *trainer, bool *out_is_initial, struct fleet_err
 /* Fill the state from this job's checkpoint of `step`; the counts of the trainer stay. Release
  * *out. Errors as checkpoint_restore(). */
 int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struct fleet_error *err);
+
+/* The folder of the checkpoint that save_restore() or save_read() has read, on this machine; heap.
+ * From a store, ranks that have not read it themselves get its files now. Errors of remote.h. */
+int save_restored_folder(struct trainer *trainer, char **out, struct fleet_error *err);
 
 /*
  * Rank 0: is the scheduled checkpoint of `step` missing, and would training from the newest one

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/runtime/checkpoint/remote.h"
 #include "agent/runtime/join/reshard.h"
 #include "agent/runtime/origin.h"
 #include "agent/runtime/save/save.h"
 #include "agent/runtime/save/save_internal.h"
 #include "agent/runtime/step/private.h"
 #include "agent/runtime/trainer.h"
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
@@ -97,6 +99,69 @@ static void report_resumed(struct trainer *trainer, const char *folder)
         trainer_note(trainer, "continuing from step %" PRId64 " (%s)", step, place);
 }
 
+/* The names of the checkpoints that a restore looks at, the first of them first. */
+static int find_candidates(struct trainer *trainer, int64_t resume,
+                           const struct manifest_history *history,
+                           char (**out)[MANIFEST_FOLDER_MAX], size_t *count,
+                           struct fleet_error *err)
+{
+    struct manifest_list list;
+    int rc = manifest_scan(trainer->save.folder, history, &list, NULL, err);
+
+    if (rc < 0)
+        return rc;
+    *count = 0;
+    *out = calloc(list.count + 1, sizeof(**out));
+    fleet_assert(*out != NULL);
+    for (size_t i = 0; i < list.count; i++)
+        if (resume < 0 || list.entries[i].manifest.step == resume)
+            (void)snprintf((*out)[(*count)++], MANIFEST_FOLDER_MAX, "%s", list.entries[i].folder);
+    manifest_list_release(&list);
+    return 0;
+}
+
+/* checkpoint_restore(). From a store it gets the files of one checkpoint after another, until one
+ * is sound. */
+static int restore(struct trainer *trainer, int64_t resume, const struct manifest_history *history,
+                   struct checkpoint_state *state, struct manifest *out,
+                   char folder[CHECKPOINT_FOLDER_MAX], struct fleet_errors *warnings,
+                   struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char(*names)[MANIFEST_FOLDER_MAX] = NULL;
+    struct remote *remote = trainer->save.remote;
+    size_t count = 0;
+    int rc = 0;
+
+    if (remote)
+        rc = remote_pull(remote, true, err);
+    if (remote && rc == 0)
+        rc = find_candidates(trainer, resume, history, &names, &count, err);
+    for (size_t i = 0; rc == 0 && i < (count ? count : 1); i++) {
+        if (i < count)
+            rc = remote_bring(remote, names[i], err);
+        if (rc < 0 && rc != -ENOENT) /* what the store lacks is passed over, with a warning */
+            break;
+        fleet_errors_release(warnings);
+        rc = checkpoint_restore(trainer->save.folder, resume, history, state, out, folder, warnings,
+                                err);
+        if (rc != -EBADMSG || i + 1 >= count)
+            return rc;
+        rc = 0;
+    }
+    return fleet_error_wrap(err, "%s", trainer->job.config.checkpoint.path);
+}
+
+int save_restored_folder(struct trainer *trainer, char **out, struct fleet_error *err)
+{
+    int rc =
+        trainer->save.remote ? remote_bring(trainer->save.remote, trainer->save.restored, err) : 0;
+
+    if (rc < 0)
+        return fleet_error_wrap(err, "spec.training.checkpoint.path");
+    *out = fleet_file_join(trainer->save.folder, trainer->save.restored);
+    return 0;
+}
+
 /*
  * 0 and *out_found if there was a checkpoint to go on from. At the job's start any one below the
  * path counts, as `resume` says; a job that is under way goes on from its own, those on the
@@ -120,8 +185,8 @@ static int restore_checkpoint(struct trainer *trainer, bool *out_found, struct f
     if (!trainer->job.config.has_checkpoint || resume == TRAINING_RESUME_NEVER)
         return 0;
     save_state_of(trainer, &state);
-    rc = checkpoint_restore(config->path, resume, is_start ? NULL : &history, &state, &manifest,
-                            folder, &warnings, err);
+    rc = restore(trainer, resume, is_start ? NULL : &history, &state, &manifest, folder, &warnings,
+                 err);
     report_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
     if (rc == -ENOENT && resume == TRAINING_RESUME_AUTO)
@@ -157,8 +222,7 @@ int save_read(struct trainer *trainer, int64_t step, struct manifest *out, struc
     int rc;
 
     save_state_of(trainer, &state);
-    rc = checkpoint_restore(trainer->job.config.checkpoint.path, step, &history, &state, out,
-                            folder, &warnings, err);
+    rc = restore(trainer, step, &history, &state, out, folder, &warnings, err);
     report_warnings(trainer, &warnings);
     fleet_errors_release(&warnings);
     if (rc == 0)
@@ -179,7 +243,8 @@ bool save_is_lost(struct trainer *trainer, int64_t step)
     int rc;
 
     if (trainer->save.failed_step == step || trainer->save.newest_step >= step ||
-        manifest_scan(trainer->job.config.checkpoint.path, &history, &list, NULL, NULL) < 0)
+        (trainer->save.remote && remote_pull(trainer->save.remote, true, &err) < 0) ||
+        manifest_scan(trainer->save.folder, &history, &list, NULL, NULL) < 0)
         return false;
     for (size_t i = 0; i < list.count; i++)
         if (list.entries[i].manifest.step > newest)
@@ -277,8 +342,9 @@ int save_read_divided(struct trainer *trainer, const struct ownership *map, int 
         state.spaces[i].is_elsewhere = state.spaces[i].slot < 0 && !state.spaces[i].data;
     if (!trainer->save.restored[0])
         return exchange_gathers(trainer) ? load_initial_weights(trainer, &state, err) : 0;
-    place = fleet_file_join(trainer->job.config.checkpoint.path, trainer->save.restored);
-    rc = manifest_read(place, &manifest, err);
+    rc = save_restored_folder(trainer, &place, err);
+    if (rc == 0)
+        rc = manifest_read(place, &manifest, err);
     if (rc < 0)
         return rc;
     rc = checkpoint_load_folder(place, &manifest, false, &state, err);

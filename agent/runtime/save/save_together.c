@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A checkpoint that all ranks write, each a part. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/runtime/checkpoint/remote.h"
 #include "agent/runtime/save/save_internal.h"
 #include "agent/runtime/step/private_save.h"
 #include "agent/runtime/trainer.h"
@@ -23,20 +25,26 @@ struct plan_of_save {
 static int agree_on_folder(struct trainer *trainer, const struct manifest *about,
                            struct plan_of_save *out, struct fleet_error *err)
 {
-    const char *path = trainer->job.config.checkpoint.path;
+    const char *path = trainer->save.folder;
     FLEET_AUTO_FREE uint8_t *seen = calloc((size_t)trainer->generation.world, 1);
     struct fleet_error why;
     uint8_t mine = 1;
+    int rc = 0;
 
     fleet_assert(seen != NULL);
     *out = (struct plan_of_save){0};
-    if (trainer->generation.rank == 0)
-        mine = checkpoint_begin(path, about, out->folder, &why) == 0;
+    if (trainer->generation.rank == 0 && trainer->save.remote)
+        rc = remote_pull(trainer->save.remote, false, &why);
+    if (trainer->generation.rank == 0 && rc == 0)
+        rc = checkpoint_begin(path, about, out->folder, &why);
+    mine = rc == 0;
     if (comm_broadcast(trainer->net.comm, out, sizeof(*out), 0, trainer_deadline_ms(trainer), err) <
         0)
         return err->code;
     if (trainer->generation.rank != 0) {
         FLEET_AUTO_FREE char *place = fleet_file_join(path, out->folder);
+        if (trainer->save.remote && out->folder[0]) /* each machine has a mirror */
+            (void)fleet_file_make_folder(place, NULL);
         mine = out->folder[0] && access(place, W_OK) == 0;
     }
     if (comm_all_gather(trainer->net.comm, &mine, 1, seen, trainer_deadline_ms(trainer), err) < 0)
@@ -46,12 +54,20 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
         out->is_shared &= seen[r];
     if (!out->is_shared && trainer->generation.rank == 0 && mine)
         checkpoint_discard(path, out->folder);
+    if (rc < 0 && trainer->save.remote)
+        (void)snprintf(trainer->save.error, sizeof(trainer->save.error), "%s", why.text);
     return 0;
 }
 
 /* Not all ranks see the folder. */
 static void save_unshared(struct trainer *trainer, int64_t step)
 {
+    if (trainer->save.remote && trainer->generation.rank == 0)
+        save_report_failed(trainer, step,
+                           trainer->save.error[0] ? trainer->save.error
+                                                  : "a worker cannot write to its FLEET_CACHE");
+    if (trainer->save.remote)
+        return;
     if (save_is_divided(trainer) && trainer->generation.rank == 0) {
         save_report_failed(trainer, step,
                            "not all workers can write to that folder, and where workers divide the "

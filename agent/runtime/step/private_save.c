@@ -101,13 +101,14 @@ static void reading_release(struct reading *reading)
 /* On rank 0: the number of ranks that have written, 0 where there is no checkpoint. */
 static int open_checkpoint(struct reading *reading, int *out_saved, struct fleet_error *err)
 {
-    const struct trainer *trainer = reading->trainer;
+    struct trainer *trainer = reading->trainer;
     char *folder;
 
     *out_saved = 0;
     if (!trainer->save.restored[0] || reading->count == 0)
         return 0;
-    folder = fleet_file_join(trainer->job.config.checkpoint.path, trainer->save.restored);
+    if (save_restored_folder(trainer, &folder, err) < 0)
+        return err->code;
     if (manifest_read(folder, &reading->manifest, err) < 0) {
         free(folder);
         return err->code;

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Jobs whose data and checkpoints lie in S3 (tests/fake/s3.py). Each worker has a cache of its own,
+ * as workers on different machines have.
+ */
+#include <dirent.h>
+
+#include "libfleet/base/json.h"
+#include "libfleet/base/strbuf.h"
+#include "tests/integration/s3_fixture.h"
+
+#define LIMIT_S 600.0
+#define DATA    "s3://fleet/words"
+#define SAVED   "s3://fleet/saved"
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+/* A folder with our programs in which the trainer is a script: it gives each pod its own cache. */
+static void make_programs(void)
+{
+    const char *built = getenv("FLEET_BIN");
+    FLEET_AUTO_FREE char *bin = realpath(built ? built : "build/bin", NULL);
+    FLEET_AUTO_FREE char *library = realpath("build/lib/libfleet.so.0", NULL);
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    assert_non_null(bin);
+    assert_non_null(library);
+    (void)setenv("FLEET_LIBRARY", library, 1);
+    assert_int_equal(mkdir(at_home("bin"), 0777), 0);
+    fleet_strbuf_appendf(&text, "cp '%s/fleetjob' '%s/fleetjob-agent' '%s'", bin, bin,
+                         at_home("bin"));
+    assert_int_equal(system(text.text), 0); // NOLINT(cert-env33-c): paths of this test
+    fleet_strbuf_clear(&text);
+    fleet_strbuf_appendf(&text,
+                         "#!/bin/sh\nFLEET_CACHE='%s'/$FLEET_POD_NAME\nexport FLEET_CACHE\n"
+                         "exec '%s/fleetjob-train' \"$@\"\n",
+                         at_home("caches"), bin);
+    write_text(at_home("bin/fleetjob-train"), text.text);
+    assert_int_equal(chmod(at_home("bin/fleetjob-train"), 0777), 0);
+    (void)setenv("FLEET_BIN", at_home("bin"), 1);
+}
+
+static void make_data(void)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    for (int i = 0; i < 400; i++)
+        fleet_strbuf_appendf(&text, "line %d of some text to learn\n", i);
+    assert_int_equal(mkdir(at_home("data/fleet/words"), 0777), 0);
+    write_text(at_home("data/fleet/words/a.txt"), text.text);
+    write_text(at_home("data/fleet/words/b.txt"), text.text + text.length / 2);
+    write_text(at_home("data/fleet/words/.hidden"), "not read");
+}
+
+static int start_all(void **state)
+{
+    if (s3_start(state) != 0)
+        return -1;
+    make_programs();
+    make_data();
+    return 0;
+}
+
+struct wishes {
+    const char *data, *saved, *more; /* more: of checkpoint, after its path */
+    int steps, workers;
+    job_run_watch watch;
+    void *context;
+};
+
+static void run_job(const struct wishes *w, struct job_run *out)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    const char *arguments[] = {at_home("job.yaml"), NULL};
+
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: stored}\nspec:\n"
+        "  worker: {replicas: %d}\n  training:\n"
+        "    model: {name: gpt, layers: 1, heads: 2, width: 32, context: 32}\n"
+        "    data: {path: \"%s\"}\n    optimizer: {name: adamw, learningRate: 0.001}\n"
+        "    globalBatchSize: 4\n    microBatchSize: 1\n    steps: %d\n"
+        "    checkpoint: {path: \"%s\"%s}\n",
+        w->workers, w->data, w->steps, w->saved, w->more);
+    write_text(arguments[0], text.text);
+    job_run(arguments, LIMIT_S, w->watch, w->context, out);
+}
+
+static void expect_success(const struct job_run *run)
+{
+    if (run->exit_code != 0)
+        fail_msg("exit code %d: %s %s", run->exit_code, run->errors, run->problem);
+}
+
+/* The weights of the same job with local folders. */
+static void expect_local_weights(const char *sha256, int steps)
+{
+    const struct wishes w = {.data = at_home("data/fleet/words"),
+                             .saved = at_home("local"),
+                             .more = ", resume: never",
+                             .steps = steps,
+                             .workers = 1};
+    struct job_run run;
+
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_string_equal(sha256, run.sha256);
+    job_run_release(&run);
+}
+
+/* Checkpoints of the bucket; every one must be complete, with nothing else in it. */
+static int count_checkpoints(const char *prefix)
+{
+    FLEET_AUTO_FREE char *folder = fleet_file_join(at_home("data/fleet"), prefix);
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    int count = 0;
+
+    while (dir && (entry = readdir(dir))) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+        if (entry->d_name[0] == '.')
+            continue;
+        fleet_strbuf_appendf(&path, "%s/%s/manifest.json", folder, entry->d_name);
+        if (access(path.text, F_OK) != 0)
+            fail_msg("%s is torn", entry->d_name);
+        count++;
+    }
+    if (dir)
+        (void)closedir(dir);
+    return count;
+}
+
+/* How many files below `folder` end in `suffix`. */
+static int count_files(const char *folder, const char *suffix)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf command = {0};
+    char line[32] = "";
+    FILE *pipe;
+
+    fleet_strbuf_appendf(&command, "find '%s' -name '*%s' 2>/dev/null | wc -l", folder, suffix);
+    pipe = popen(command.text, "r"); // NOLINT(cert-env33-c): paths of this test
+    assert_non_null(pipe);
+    assert_non_null(fgets(line, sizeof(line), pipe));
+    (void)pclose(pipe);
+    return atoi(line);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_store_run__trains_from_a_store_and_saves_there(void **state)
+{
+    const struct wishes w = {.data = DATA,
+                             .saved = SAVED,
+                             .more = ", everySteps: 5, keep: 2",
+                             .steps = 20,
+                             .workers = 2};
+    FLEET_AUTO_FREE char *log = NULL;
+    struct job_run run;
+
+    (void)state;
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_string_equal(run.problem, "");
+    assert_int_equal(run.checkpoint_count, 4);
+    expect_local_weights(run.sha256, 20);
+    assert_int_equal(count_checkpoints("saved"), 2);
+    assert_int_equal(count_files(at_home("data/fleet/saved"), ".safetensors"), 8);
+    assert_int_equal(count_files(at_home("data/fleet/saved"), ".note"), 0);
+    assert_int_equal(count_files(at_home("caches"), ".safetensors"), 0);
+    assert_int_equal(count_files(at_home("caches"), "a.txt"), 2); /* once a pod */
+    assert_int_equal(count_files(at_home("caches"), ".hidden"), 0);
+    log = read_home("log");
+    assert_null(strstr(log, "fleet/words/.hidden"));
+    job_run_release(&run);
+}
+
+struct strike {
+    pid_t agents[32];
+    int agent_count;
+    int64_t saved; /* step of the newest checkpoint that was reported */
+};
+
+static void kill_all(void *context, struct job_run *run, const cJSON *event)
+{
+    struct strike *strike = context;
+    const char *name = "";
+
+    (void)fleet_json_opt_string(event, "event", &name, NULL);
+    if (strcmp(name, "checkpoint") != 0 || strike->agent_count > 0)
+        return;
+    (void)fleet_json_opt_int(event, "step", &strike->saved, NULL);
+    strike->agent_count = job_run_agents(run->pid, strike->agents, 32);
+    (void)kill(run->pid, SIGKILL);
+}
+
+/* Another machine goes on: the caches are empty. */
+static void go_on(int steps, const struct strike *strike, const char *saved)
+{
+    const struct wishes w = {
+        .data = DATA, .saved = saved, .more = ", everySteps: 5", .steps = steps, .workers = 1};
+    struct job_run run;
+
+    assert_int_equal(job_run_left(strike->agents, strike->agent_count, 120), 0);
+    assert_int_equal(rename(at_home("caches"), at_home("caches-of-the-first")), 0);
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_true(run.step_count > 0 && run.steps[0].step > strike->saved);
+    expect_local_weights(run.sha256, steps);
+    job_run_release(&run);
+}
+
+static void test_store_run__goes_on_after_fleetjob_was_killed(void **state)
+{
+    bool is_hit = false;
+
+    (void)state;
+    for (int steps = 100; !is_hit; steps *= 2) {
+        struct strike strike = {0};
+        char saved[64];
+        const struct wishes w = {.data = DATA,
+                                 .saved = saved,
+                                 .more = ", everySteps: 5",
+                                 .steps = steps,
+                                 .workers = 2,
+                                 .watch = kill_all,
+                                 .context = &strike};
+        struct job_run run;
+        assert_true(steps < 10000);
+        (void)snprintf(saved, sizeof(saved), "%s-%d", SAVED, steps);
+        run_job(&w, &run);
+        is_hit = run.exit_code == 128 + SIGKILL && !run.end; /* else the job was over first */
+        if (is_hit)
+            go_on(steps, &strike, saved);
+        job_run_release(&run);
+    }
+}
+
+static void count_failures(void *context, struct job_run *run, const cJSON *event)
+{
+    const char *name = "", *message = "";
+
+    (void)run;
+    (void)fleet_json_opt_string(event, "event", &name, NULL);
+    (void)fleet_json_opt_string(event, "message", &message, NULL);
+    if (strcmp(name, "checkpointFailed") != 0)
+        return;
+    ++*(int *)context;
+    if (!strstr(message, "spec.training.checkpoint.path " SAVED) ||
+        !strstr(message, "saved-faults/step-"))
+        fail_msg("it does not say where: %s", message);
+}
+
+static void test_store_run__uploads_that_fail_are_tried_again(void **state)
+{
+    int failures = 0;
+    const struct wishes w = {.data = DATA,
+                             .saved = SAVED "-faults",
+                             .more = ", everySteps: 10",
+                             .steps = 20,
+                             .workers = 2,
+                             .watch = count_failures,
+                             .context = &failures};
+    struct job_run run;
+
+    (void)state;
+    set_faults("PUT model-00001 4 0\nPUT optimizer-00002 4 0\nPUT manifest.json 4 503\n");
+    run_job(&w, &run);
+    set_faults("");
+    expect_success(&run);
+    assert_true(failures > 0);
+    expect_local_weights(run.sha256, 20);
+    assert_in_range(count_checkpoints("saved-faults"), 1, 2);
+    job_run_release(&run);
+}
+
+static void test_store_run__a_lost_last_checkpoint_fails_the_job(void **state)
+{
+    const struct wishes w = {
+        .data = DATA, .saved = SAVED "-lost", .more = "", .steps = 4, .workers = 1};
+    struct job_run run;
+
+    (void)state;
+    set_faults("PUT manifest.json 1000000 403\n");
+    (void)setenv("FLEET_SAVE_PATIENCE_SECONDS", "1", 1);
+    run_job(&w, &run);
+    (void)unsetenv("FLEET_SAVE_PATIENCE_SECONDS");
+    set_faults("");
+    assert_int_equal(run.exit_code, 1);
+    assert_string_equal(run.state, "Failed");
+    for (const char *const *words =
+             (const char *const[]){SAVED "-lost", "manifest.json", "a fault of the test", NULL};
+         *words; words++)
+        if (!strstr(run.errors, *words))
+            fail_msg("no \"%s\" in: %s", *words, run.errors);
+    assert_int_equal(count_checkpoints("saved-lost"), 0);
+    job_run_release(&run);
+}
+
+static void expect_refused(const char *data, const char *const *words)
+{
+    const struct wishes w = {.data = data, .saved = SAVED, .more = "", .steps = 4, .workers = 1};
+    struct job_run run;
+
+    run_job(&w, &run);
+    assert_int_equal(run.exit_code, 1);
+    for (; *words; words++)
+        if (!strstr(run.errors, *words))
+            fail_msg("no \"%s\" in: %s", *words, run.errors);
+    job_run_release(&run);
+}
+
+static void test_store_run__says_what_is_wrong_with_the_data(void **state)
+{
+    (void)state;
+    expect_refused(
+        "s3://fleet/none",
+        (const char *const[]){"spec.training.data.path", "s3://fleet/none does not exist", NULL});
+    (void)setenv("AWS_ACCESS_KEY_ID", "other", 1);
+    expect_refused(DATA,
+                   (const char *const[]){"spec.training.data.path: " DATA, "status 403", NULL});
+    (void)unsetenv("AWS_ACCESS_KEY_ID");
+    expect_refused(DATA, (const char *const[]){"spec.training.data.path: " DATA,
+                                               "AWS_ACCESS_KEY_ID is not set", NULL});
+    (void)setenv("AWS_ACCESS_KEY_ID", "fleetuser", 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store_run__trains_from_a_store_and_saves_there),
+        cmocka_unit_test(test_store_run__goes_on_after_fleetjob_was_killed),
+        cmocka_unit_test(test_store_run__uploads_that_fail_are_tried_again),
+        cmocka_unit_test(test_store_run__a_lost_last_checkpoint_fails_the_job),
+        cmocka_unit_test(test_store_run__says_what_is_wrong_with_the_data),
+    };
+
+    return cmocka_run_group_tests(tests, start_all, s3_stop);
+}
