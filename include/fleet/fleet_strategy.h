@@ -45,6 +45,17 @@ int fleet_strategy_set(struct fleet_strategy *strategy, const char *name, const 
 int fleet_strategy_get(const struct fleet_strategy *strategy, const char *name, char **out,
                        struct fleet_error *err);
 
+/*
+ * Strategy(config) of Paddle's auto parallel, as a strategy: `json` has the groups sharding
+ * {enable, stage, degree}, gradient_merge {enable, k_steps, avg}, pipeline {enable, schedule_mode,
+ * micro_batch_size, accumulate_steps}, amp {enable, init_loss_scaling, incr_ratio, …} and
+ * fused_passes, whose keys must be false. What is left out keeps the default of
+ * DistributedStrategy. -EINVAL: another group or key (Paddle ignores it), a wrong value; for amp's
+ * dtype and level set amp_configs instead.
+ */
+int fleet_strategy_from_groups(const char *json, struct fleet_strategy **out,
+                               struct fleet_error *err);
+
 /* Paddle's load_from_prototxt() and save_to_prototxt(). Loading merges into the strategy; on
  * failure it is unchanged. -EINVAL with file, line and column; -errno of the file. */
 int fleet_strategy_load(struct fleet_strategy *strategy, const char *path, struct fleet_error *err);

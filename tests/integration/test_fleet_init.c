@@ -81,6 +81,41 @@ static void strategies(void)
     fleet_strategy_free(other);
 }
 
+static void bad_groups(const char *json, const char *words)
+{
+    struct fleet_strategy *s = NULL;
+
+    CHECK(fleet_strategy_from_groups(json, &s, &err) == -EINVAL);
+    CHECK(!s && strstr(err.text, words));
+}
+
+static void groups(void)
+{
+    struct fleet_strategy *s = NULL;
+
+    CHECK(fleet_strategy_from_groups(
+              "{\"sharding\": {\"enable\": true, \"stage\": 2, \"degree\": 4}, \"amp\": "
+              "{\"incr_ratio\": 3.0}, \"fused_passes\": {\"enable\": false}, "
+              "\"gradient_merge\": {\"enable\": true, \"k_steps\": 2, \"avg\": false}, "
+              "\"pipeline\": {\"schedule_mode\": \"F-then-B\"}}",
+              &s, &err) == 0);
+    is(s, "sharding", "true");
+    is(s, "sharding_configs", "{\"sharding_group_size\":4,\"stage\":2}");
+    is(s, "amp", "false");
+    is(s, "amp_configs.incr_ratio", "3");
+    is(s, "gradient_merge_configs.avg", "false");
+    is(s, "pipeline_configs.schedule_mode", "\"F-then-B\"");
+    fleet_strategy_free(s);
+    bad_groups(NULL, "json is NULL");
+    bad_groups("[]", "must be an object");
+    bad_groups("{", "fleet_strategy_from_groups: ");
+    bad_groups("{\"amp\": 1}", "amp: must be an object");
+    bad_groups("{\"ampp\": {}}", "ampp: no such group, allowed: sharding");
+    bad_groups("{\"amp\": {\"enabled\": true}}", "amp.enabled: no such key");
+    bad_groups("{\"sharding\": {\"stage\": 9}}", "sharding.stage: fleet_strategy_set: ");
+    bad_groups("{\"fused_passes\": {\"gemm_epilogue\": true}}", "fused_passes.gemm_epilogue: ");
+}
+
 /* ---- groups of the axes ---------------------------------------------------------------------- */
 
 static void axes(void)
@@ -240,6 +275,12 @@ static void test_fleet_init__a_strategy_is_set_and_saved(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void test_fleet_init__groups_of_auto_parallel(void **state)
+{
+    (void)state;
+    run_processes(1, groups, -1);
+}
+
 static void test_fleet_init__makes_the_groups_of_the_axes(void **state)
 {
     (void)state;
@@ -274,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fleet_init__a_strategy_is_set_and_saved),
+        cmocka_unit_test(test_fleet_init__groups_of_auto_parallel),
         cmocka_unit_test(test_fleet_init__makes_the_groups_of_the_axes),
         cmocka_unit_test(test_fleet_init__of_a_job_with_servers),
         cmocka_unit_test(test_fleet_init__a_model_averages_over_the_data_axis),
