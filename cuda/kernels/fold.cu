@@ -6,7 +6,7 @@
  * Floor: each input is read once, the result is written once.
  * Grid: a thread for each element, 256 threads a block.
  * Determinism: the inputs are added in their order. The bits are those of comm_fold()
- * (agent/runtime/comm/type.c).
+ * (agent/runtime/comm/fold.c).
  */
 #include "agent/runtime/comm/comm.h"
 #include "cuda/kernels/device.cuh"
