@@ -91,7 +91,7 @@ struct plan_request plan_request_of(const struct training_config *training,
                                     const struct strategy *strategy, enum strategy_policy policy,
                                     const struct strategy_options *options, int world);
 
-#define PLAN_TRANSFERS_MAX 16
+#define PLAN_TRANSFERS_MAX 32
 
 struct plan_traffic {
     struct plan_transfer items[PLAN_TRANSFERS_MAX];

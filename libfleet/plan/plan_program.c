@@ -24,21 +24,38 @@ static bool divides_rows(const struct plan *plan)
     return plan->selection.final.tensor_parallel_configs.sequence_parallel;
 }
 
-/* Ranks that share tensors must divide heads and features; a search only tries those that do. */
+/* The field that asks for ranks which do not divide the model, and why; NULL: they do. */
+static const char *find_undivided(const struct training_config *training,
+                                  const struct strategy *asked, const struct plan *plan,
+                                  struct fleet_error *err)
+{
+    const int *degree = plan->topology.degree;
+    struct program_cell cell = {.model_ranks = degree[TOPOLOGY_MODEL],
+                                .divides_rows = divides_rows(plan),
+                                .sequence_ranks = degree[TOPOLOGY_SEQUENCE]};
+
+    if (model_check_ranks(training, cell.model_ranks, err) < 0)
+        return support_blamed_field(asked, "tensor_parallel");
+    if (model_check_sequence(training, &cell, err) < 0)
+        return "hybrid_configs.sep_degree";
+    if (cell.divides_rows && model_check_rows(training, cell.model_ranks, err) < 0)
+        return "tensor_parallel_configs.sequence_parallel";
+    return NULL;
+}
+
+/* Ranks that share tensors or sequences must divide the model; a search tries only such ranks. */
 void plan_check_model_ranks(const struct plan_request *request, const struct strategy *asked,
                             const struct plan *plan, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
     const struct training_config *training = request->training;
-    int ranks = plan->topology.degree[TOPOLOGY_MODEL];
-    const char *blamed = "tensor_parallel_configs.sequence_parallel";
     struct fleet_error err;
+    const char *blamed;
 
     if (!training || request->is_draft || training_lacks_vocabulary(training))
         return;
-    if (model_check_ranks(training, ranks, &err) < 0)
-        blamed = support_blamed_field(asked, "tensor_parallel");
-    else if (!divides_rows(plan) || model_check_rows(training, ranks, &err) == 0)
+    blamed = find_undivided(training, asked, plan, &err);
+    if (!blamed)
         return;
     fleet_strbuf_appendf(&path, "%s%s%s", plan_strategy_path(request),
                          *plan_strategy_path(request) ? "." : "", blamed);
@@ -71,15 +88,15 @@ static void take_idle_units_back(struct select_result *selection)
     applied->count = kept;
 }
 
-/* Ranks that share tensors divide heads, features and tokens. Otherwise the whole program is built,
- * to find its other errors. */
-static bool is_divisible(const struct plan_request *request, const struct plan *plan)
+/* Ranks that share tensors or sequences divide the model. Otherwise the whole program is built, to
+ * find its other errors. */
+static bool is_divisible(const struct plan_request *request, const struct strategy *asked,
+                         const struct plan *plan)
 {
-    int ranks = plan->topology.degree[TOPOLOGY_MODEL];
     struct fleet_error ignored;
 
-    return !request->is_undivided && model_check_ranks(request->training, ranks, &ignored) == 0 &&
-           (!divides_rows(plan) || model_check_rows(request->training, ranks, &ignored) == 0);
+    return !request->is_undivided &&
+           find_undivided(request->training, asked, plan, &ignored) == NULL;
 }
 
 static struct pass_context context_of(const struct plan_request *request, const struct plan *plan)
@@ -91,7 +108,7 @@ static struct pass_context context_of(const struct plan_request *request, const 
                                    .without_sharding =
                                        (plan->formula_units & UNIT_BIT(UNIT_SHARDING)) != 0};
 
-    if (is_divisible(request, plan))
+    if (is_divisible(request, &plan->selection.final, plan))
         context.cell = plan_stages_cell(request, plan);
     return context;
 }
@@ -152,6 +169,8 @@ static bool has_program_of(const struct plan *plan, const struct plan *like)
 {
     unsigned int dividing = UNIT_BIT(UNIT_SHARDING) | UNIT_BIT(UNIT_PIPELINE);
 
+    if (plan->topology.degree[TOPOLOGY_SEQUENCE] != like->topology.degree[TOPOLOGY_SEQUENCE])
+        return false;
     if (plan->topology.degree[TOPOLOGY_MODEL] != like->topology.degree[TOPOLOGY_MODEL])
         dividing |= UNIT_BIT(UNIT_TENSOR_PARALLEL);
     return (plan->selection.units & dividing & ~plan->formula_units) == 0;

@@ -36,7 +36,9 @@ struct program_cell plan_stages_cell(const struct plan_request *request, const s
     struct program_cell cell = {
         .model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
         .model_rank = cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL),
-        .divides_rows = plan->selection.final.tensor_parallel_configs.sequence_parallel};
+        .divides_rows = plan->selection.final.tensor_parallel_configs.sequence_parallel,
+        .sequence_ranks = plan->topology.degree[TOPOLOGY_SEQUENCE],
+        .sequence_rank = cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_SEQUENCE)};
 
     if (!plan->is_cut)
         return cell;

@@ -25,12 +25,6 @@ static bool is_on_with_amp(const struct support_question *q, const struct suppor
     return q->selection->final.amp && is_on(q, gap);
 }
 
-static bool has_sequence_degree(const struct support_question *q, const struct support_gap *gap)
-{
-    (void)gap;
-    return q->selection->final.hybrid_configs.sep_degree > 1;
-}
-
 static bool scales_by_itself(const struct support_question *q, const struct support_gap *gap)
 {
     (void)gap;
@@ -51,12 +45,6 @@ static bool exchanges_nothing(const struct support_question *q, const struct sup
 #define OWN_SEARCH "it hands the program to Paddle's automatic parallelism, which is not here"
 
 const struct support_gap support_gaps[] = {
-    {"hybrid_configs.sep_degree",
-     {NULL},
-     "above 1",
-     "the built-in trainer cannot divide sequences over ranks yet",
-     has_sequence_degree,
-     0},
     {"gradient_scale_configs.scale_strategy",
      {NULL},
      "on more than one worker, with the value customized",

@@ -99,11 +99,14 @@ struct program_slice {
 /* As `stage` of a cell: the program has all layers, and each parameter says which stage has it. */
 #define PROGRAM_EVERY_STAGE (-1)
 
-/* The ranks that share the tensors of a model, the stages of a pipeline, and which this one is. */
+/* The ranks that share the tensors or sequences of a model, the stages of a pipeline, and which one
+ * this is. */
 struct program_cell {
     int model_ranks; /* 0 and 1: one rank has all of each tensor */
     int model_rank;
-    bool divides_rows;   /* between divided layers each of these ranks has some of the tokens */
+    bool divides_rows;  /* between divided layers each of these ranks has some of the tokens */
+    int sequence_ranks; /* 0 and 1: one rank has all tokens of a micro-batch */
+    int sequence_rank;
     int stages;          /* 0 and 1: one rank has all layers */
     int stage;           /* or PROGRAM_EVERY_STAGE */
     int chunks;          /* of layers, on each stage; 0 counts as 1 */

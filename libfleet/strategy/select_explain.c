@@ -186,6 +186,8 @@ static const char *why_one_level(const struct strategy *asked, const struct topo
         return "gradients do not travel in fp32, so their sum has one level";
     if (t->degree[TOPOLOGY_MODEL] > 1)
         return "gradients of ranks that share tensors are summed in one level";
+    if (t->degree[TOPOLOGY_SEQUENCE] > 1)
+        return "gradients of ranks that share sequences are summed in one level";
     if (s->sharding && s->sharding_configs.stage > 1)
         return "divided gradients (sharding_configs.stage) go straight to their owners";
     if (block < 2 || block >= replicas || replicas % block != 0)
@@ -374,6 +376,8 @@ static void list_dependencies(const struct strategy *s, const struct select_opti
         select_name(names, "sync_batch_norm");
     if (t->degree[TOPOLOGY_MODEL] > 1)
         select_name(names, "tensor_parallel");
+    if (t->degree[TOPOLOGY_SEQUENCE] > 1)
+        select_name(names, "hybrid_configs.sep_degree");
     if (choices_scale(s) == CHOICES_SCALE_SUM)
         select_name(names, "gradient_scale_configs");
 }

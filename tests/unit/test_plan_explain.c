@@ -235,12 +235,12 @@ static void test_plan_explain__refuses_to_run_what_has_no_pass(void **state)
     struct plan_request request = {.world = 4};
 
     (void)state;
-    job_init(&job, JOB("momentum"), "{\"hybrid_configs\":{\"sep_degree\":2}}", 4);
+    job_init(&job, JOB("momentum"), "{\"asp\":true}", 4);
     request.training = &job.training;
     request.strategy = &job.strategy;
     assert_int_equal(plan_build(&request, &plan, &errors), -EINVAL);
     assert_int_equal(errors.count, 1);
-    assert_string_equal(errors.items[0].path, "spec.strategy.hybrid_configs.sep_degree");
+    assert_string_equal(errors.items[0].path, "spec.strategy.asp");
     fleet_errors_release(&errors);
     job_release(&job);
 }

@@ -53,8 +53,6 @@ static const struct {
     const char *blamed; /* below spec.strategy */
     int model, workers;
 } jobs[] = {
-    {"hybrid_configs.sep_degree", "{'hybrid_configs': {'sep_degree': 2}}", "adamw",
-     "hybrid_configs.sep_degree", GPT, 2},
     {"gradient_scale_configs.scale_strategy",
      "{'gradient_scale_configs': {'scale_strategy': 'customized'}}", "adamw",
      "gradient_scale_configs.scale_strategy", GPT, 2},

@@ -29,13 +29,14 @@ static bool is_of_stage(const struct trainer *trainer, int whole, int cell)
 }
 
 /* Does cell `cell` give something of a tensor to all? One that is not divided comes from the first
- * cell of its stage. */
+ * cell of its stage. Ranks that share sequences have the same tensors: the first ones give them. */
 static bool gives_part(const struct trainer *trainer, int whole, const struct program_var *var,
                        int cell)
 {
     const struct topology *grid = &trainer->job.plan.topology;
 
     return is_of_stage(trainer, whole, cell) &&
+           cells_coordinate(grid, cell, TOPOLOGY_SEQUENCE) == 0 &&
            (var->slice.parts > 0 || cells_coordinate(grid, cell, TOPOLOGY_MODEL) == 0);
 }
 
@@ -270,10 +271,15 @@ static int rank_of(const struct collection *c, int cell, int replica)
     return cells_rank(&c->trainer->job.plan.topology, (struct cell_place){cell, replica});
 }
 
-/* A tensor that is not divided comes from the writer's cell alone. */
+/* A tensor that is not divided comes from the writer's cell alone. Ranks that share sequences have
+ * the same parts: those of the writer's place send them. */
 static bool collects_from(const struct collection *c, int cell)
 {
+    const struct topology *grid = &c->trainer->job.plan.topology;
+
     return is_of_stage(c->trainer, c->whole, cell) &&
+           cells_coordinate(grid, cell, TOPOLOGY_SEQUENCE) ==
+               cells_coordinate(grid, c->writer, TOPOLOGY_SEQUENCE) &&
            (c->var->slice.parts > 0 || cell == c->writer);
 }
 

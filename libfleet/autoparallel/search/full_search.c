@@ -67,6 +67,8 @@ static void forget_degrees(struct strategy *s)
     sharding->has_hybrid_dp = 0;
     s->tensor_parallel_configs.tensor_parallel_degree = 1;
     s->tensor_parallel_configs.has_tensor_parallel_degree = 0;
+    s->hybrid_configs.sep_degree = 1;
+    s->hybrid_configs.has_sep_degree = 0;
     s->auto_ = false;
     s->has_auto_ = 0;
 }

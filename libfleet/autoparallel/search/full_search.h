@@ -7,7 +7,7 @@
  * Pure.
  *
  * The space, all of it:
- *   data · sharding · pipeline · model = devices, in all divisors
+ *   data · sharding · pipeline · model = devices, in all divisors; sequence 1
  *   sharding stage      1, 2, 3; none with a sharding degree of 1
  *   pipeline            at most as many stages as the model has layers
  *   model               1, or divides heads, width and hidden of gpt and llama

@@ -103,12 +103,6 @@ void builder_add_op(struct builder *b, const struct program_op *op)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-static int shaped(struct builder *b, const char *name, const char *suffix, int ndim,
-                  const int64_t *shape)
-{
-    return builder_add_var(b, name, suffix, PROGRAM_FP32, PROGRAM_ROLE_ACTIVATION, ndim, shape);
-}
-
 /* a + c, of the same shape, or c for each row. */
 static int add_to(struct builder *b, const char *name, const char *suffix, int a, int c)
 {
@@ -122,7 +116,7 @@ static int add_to(struct builder *b, const char *name, const char *suffix, int a
     return op.outputs[0];
 }
 
-static int64_t columns_of(const struct builder *b, int var)
+int64_t builder_columns(const struct builder *b, int var)
 {
     const struct program_var *v = &b->program->vars[var];
 
@@ -136,7 +130,9 @@ bool builder_divides(const struct builder *b)
 
 int builder_heads(const struct builder *b, int heads)
 {
-    return builder_divides(b) ? heads / b->cell.model_ranks : heads;
+    if (builder_divides(b))
+        heads /= b->cell.model_ranks;
+    return builder_shares_sequences(b) ? heads / b->cell.sequence_ranks : heads;
 }
 
 /* A parameter whose `slice` this rank has. */
@@ -153,16 +149,15 @@ static int add_slice(struct builder *b, const char *name, const char *suffix,
     return index;
 }
 
-/* Of the same elements. */
-static int reshape(struct builder *b, const char *name, const char *suffix, int x, int ndim,
-                   const int64_t *shape)
+int builder_reshape(struct builder *b, const char *name, const char *suffix, int x, int ndim,
+                    const int64_t *shape)
 {
-    struct program_op op = {.kind = OP_RESHAPE,
-                            .inputs = {x},
-                            .input_count = 1,
-                            .outputs = {shaped(b, name, suffix, ndim, shape)},
-                            .output_count = 1};
+    struct program_op op = {.kind = OP_RESHAPE, .inputs = {x}, .input_count = 1, .output_count = 1};
 
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    op.outputs[0] = builder_add_var(b, name, suffix, b->program->vars[x].type,
+                                    PROGRAM_ROLE_ACTIVATION, ndim, shape);
     builder_add_op(b, &op);
     return op.outputs[0];
 }
@@ -189,8 +184,8 @@ static int divide_rows(struct builder *b, const char *name, enum op_kind kind, i
     fleet_assert(var->ndim == 3);
     b->samples = var->shape[0];
     b->tokens = var->shape[1];
-    op.inputs[0] =
-        reshape(b, name, ".undivided", x, 2, (int64_t[]){b->samples * b->tokens, columns_of(b, x)});
+    op.inputs[0] = builder_reshape(b, name, ".undivided", x, 2,
+                                   (int64_t[]){b->samples * b->tokens, builder_columns(b, x)});
     op.outputs[0] = builder_activation(b, name, ".rows", PROGRAM_FP32);
     if (kind == OP_OWN_ROWS)
         op.attributes.place = b->cell.model_rank;
@@ -213,8 +208,8 @@ int builder_join_rows(struct builder *b, const char *name, int x)
     builder_add_op(b, &op);
     if (b->rc < 0)
         return PROGRAM_NONE;
-    return reshape(b, name, ".joined", op.outputs[0], 3,
-                   (int64_t[]){b->samples, b->tokens, columns_of(b, x)});
+    return builder_reshape(b, name, ".joined", op.outputs[0], 3,
+                           (int64_t[]){b->samples, b->tokens, builder_columns(b, x)});
 }
 
 /* y summed over the model ranks: each has a part of the inputs of `name`. */
@@ -258,13 +253,13 @@ static int add_weight(struct builder *b, const char *name, int x, const struct b
     struct program_slice slice;
 
     shape[features] = l->features;
-    shape[inputs] = columns_of(b, x);
+    shape[inputs] = builder_columns(b, x);
     if (!builder_divides(b) || l->division == BUILDER_WHOLE)
         return builder_add_parameter(b, name, ".weight", l->initial, l->deviation, 2, shape);
     if (l->division == BUILDER_COLUMNS)
         slice = slice_of(l->features, l->blocks ? l->blocks : 1, features, &b->cell);
     else
-        slice = slice_of(columns_of(b, x) * b->cell.model_ranks, 1, inputs, &b->cell);
+        slice = slice_of(builder_columns(b, x) * b->cell.model_ranks, 1, inputs, &b->cell);
     return add_slice(b, name, ".weight", l->initial, l->deviation, 2, shape, &slice);
 }
 
@@ -314,7 +309,7 @@ static int add_norm(struct builder *b, const char *name, int x, double epsilon, 
 
     if (b->rc < 0)
         return PROGRAM_NONE;
-    columns = columns_of(b, x);
+    columns = builder_columns(b, x);
     op.inputs[op.input_count++] = x;
     op.inputs[op.input_count++] =
         builder_add_parameter(b, name, ".weight", PROGRAM_INITIAL_ONE, 0, 1, &columns);
@@ -375,9 +370,13 @@ int builder_dropout(struct builder *b, const char *name, int x, double rate)
     if (rate == 0)
         return x;
     b->streams++;
-    if (divides_rows(b)) {
-        a.ranks = b->cell.model_ranks;
-        a.place = b->cell.model_rank;
+    if (builder_shares_sequences(b)) {
+        a.ranks = b->cell.sequence_ranks;
+        a.place = b->cell.sequence_rank;
+    }
+    if (divides_rows(b)) { /* of the tokens that are this rank's */
+        a.ranks = (a.ranks > 0 ? a.ranks : 1) * b->cell.model_ranks;
+        a.place = a.place * b->cell.model_ranks + b->cell.model_rank;
     }
     return builder_unary(b, name, OP_DROPOUT, x, &a);
 }
@@ -409,10 +408,10 @@ static int add_positions(struct builder *b, const char *name, int x, int positio
         return PROGRAM_NONE;
     memcpy(shape, b->program->vars[x].shape, sizeof(shape));
     row = shape[1] * shape[2];
-    flat = reshape(b, name, ".flat", x, 2, (int64_t[]){shape[0], row});
-    position = reshape(b, name, ".positions", position, 1, &row);
+    flat = builder_reshape(b, name, ".flat", x, 2, (int64_t[]){shape[0], row});
+    position = builder_reshape(b, name, ".positions", position, 1, &row);
     flat = add_to(b, name, ".placed", flat, position);
-    return reshape(b, name, ".tokens", flat, 3, shape);
+    return builder_reshape(b, name, ".tokens", flat, 3, shape);
 }
 
 int builder_embedding(struct builder *b, const char *name, int ids, int table, int position)
@@ -434,10 +433,11 @@ int builder_embedding(struct builder *b, const char *name, int ids, int table, i
     op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
     builder_add_op(b, &op);
     if (!builder_divides(b))
-        return op.outputs[0];
+        return builder_own_tokens(b, name, op.outputs[0]);
     if (position == PROGRAM_NONE)
-        return sum_rows(b, name, op.outputs[0]);
+        return sum_rows(b, name, builder_own_tokens(b, name, op.outputs[0]));
     x = add_positions(b, name, sum_parts(b, name, op.outputs[0]), position);
+    x = builder_own_tokens(b, name, x);
     return divides_rows(b) ? divide_rows(b, name, OP_OWN_ROWS, x) : x;
 }
 

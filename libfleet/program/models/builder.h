@@ -86,7 +86,7 @@ int builder_linear(struct builder *b, const char *name, int x, const struct buil
 /* True if the cell divides layers. */
 bool builder_divides(const struct builder *b);
 
-/* The part of a model's heads that this rank has. */
+/* The part of a model's heads that this rank attends with. */
 int builder_heads(const struct builder *b, int heads);
 
 /*
@@ -98,8 +98,22 @@ int builder_heads(const struct builder *b, int heads);
  */
 int builder_join_rows(struct builder *b, const char *name, int x);
 
+/*
+ * Ranks that share sequences (`sequence_ranks` S of a cell; Jacobs and others, DeepSpeed Ulysses,
+ * 2309.14509, section 3.1). B·T tokens of a micro-batch follow each other; each rank has a part of
+ * them, x [1,B·T/S,C], from builder_embedding() to the loss. Only attention needs all tokens: ranks
+ * exchange them for heads in front of it, and back behind it.
+ *
+ * builder_join_tokens(): x [1,B·T/S,blocks·H·D] -> [B,T,blocks·H/S·D]. Each of the equal blocks (q,
+ * k, v) has H heads.
+ * builder_join_heads(): the reverse, x [B,T,H/S·D] -> [1,B·T/S,H·D].
+ * Both give x itself if the cell does not share sequences.
+ */
+int builder_join_tokens(struct builder *b, const char *name, int x, int blocks);
+int builder_join_heads(struct builder *b, const char *name, int x);
+
 /* Rows of `table` by ids [B,T] -> [B,T,C], plus `position` [T,C] by place, unless that is
- * PROGRAM_NONE. */
+ * PROGRAM_NONE. Of these this rank's tokens, and rows, where the cell divides them. */
 int builder_embedding(struct builder *b, const char *name, int ids, int table, int position);
 
 /* A table [rows,columns] whose rows the cell divides: normal with `deviation`. */
@@ -127,8 +141,9 @@ int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,
 /* The columns of all parts, side by side. */
 int builder_concat(struct builder *b, const char *name, const int *parts, int count);
 
-/* Mean cross-entropy; sets the program's loss. Logits of a divided layer are the words that this
- * rank has: the ranks exchange three numbers a row, never the logits. */
+/* Mean cross-entropy of all tokens; sets the program's loss. Logits of a divided layer are the
+ * words that this rank has: the ranks exchange three numbers a row, never the logits. Where ranks
+ * share sequences, the logits are those of this rank's tokens, and the ranks add their means. */
 void builder_cross_entropy(struct builder *b, int logits, int targets);
 
 #endif

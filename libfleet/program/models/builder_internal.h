@@ -2,7 +2,7 @@
 #ifndef LIBFLEET_PROGRAM_MODELS_BUILDER_INTERNAL_H
 #define LIBFLEET_PROGRAM_MODELS_BUILDER_INTERNAL_H
 
-/* Variables of the layers in builder.c and builder_image.c. */
+/* What the files of the builder share. */
 
 #include <stdint.h>
 
@@ -17,5 +17,19 @@ int builder_add_var(struct builder *b, const char *name, const char *suffix, enu
 int builder_add_parameter(struct builder *b, const char *name, const char *suffix,
                           enum program_initial initial, double deviation, int ndim,
                           const int64_t *shape);
+
+/* x with another shape, of as many elements. */
+int builder_reshape(struct builder *b, const char *name, const char *suffix, int x, int ndim,
+                    const int64_t *shape);
+
+/* The size of the last dimension. */
+int64_t builder_columns(const struct builder *b, int var);
+
+/* True if ranks share sequences. */
+bool builder_shares_sequences(const struct builder *b);
+
+/* The tokens of this rank where ranks share sequences: x [B,T] or [B,T,C] -> [1,B·T/S] or
+ * [1,B·T/S,C]. Else x itself. */
+int builder_own_tokens(struct builder *b, const char *name, int x);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The loss of a model, also where ranks divide the words. */
+/* The loss of a model, also where ranks divide the words or the tokens. */
 #include "libfleet/program/models/builder.h"
 #include "libfleet/program/models/builder_internal.h"
 
@@ -29,19 +29,50 @@ static int share_sums(struct builder *b, int logits, int targets, const struct o
     return gather.outputs[0];
 }
 
-/* The weight of the layer that gives the logits: the last operator. */
+/* The weight of the layer that gives the logits: the last one. */
 static const struct program_slice *slice_of_head(const struct builder *b)
 {
-    const struct program_op *head = &b->program->ops[b->program->op_count - 1];
+    int at = b->program->op_count - 1;
 
-    return &b->program->vars[head->inputs[1]].slice;
+    while (b->program->ops[at].kind != OP_LINEAR)
+        at--;
+    return &b->program->vars[b->program->ops[at].inputs[1]].slice;
+}
+
+static int add_loss(struct builder *b)
+{
+    int64_t one = 1;
+
+    b->program->loss = builder_add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one);
+    return b->program->loss;
+}
+
+/* The mean over all tokens, from the means of ranks that have as many tokens each: the sum, then
+ * divided, so that a kernel gives the loss. */
+static void average(struct builder *b, int own)
+{
+    struct program_op sum = {.kind = OP_ALL_REDUCE,
+                             .inputs = {own},
+                             .input_count = 1,
+                             .outputs = {builder_activation(b, "loss", ".total", PROGRAM_FP32)},
+                             .output_count = 1,
+                             .attributes = {.group = OP_GROUP_SEQUENCE, .alike = true}};
+    struct program_op scale = {.kind = OP_SCALE,
+                               .inputs = {sum.outputs[0]},
+                               .input_count = 1,
+                               .output_count = 1,
+                               .attributes = {.scale = 1.0 / b->cell.sequence_ranks}};
+
+    builder_add_op(b, &sum);
+    scale.outputs[0] = add_loss(b);
+    builder_add_op(b, &scale);
 }
 
 void builder_cross_entropy(struct builder *b, int logits, int targets)
 {
-    int64_t one = 1;
+    bool is_part = builder_shares_sequences(b);
     struct program_op op = {.kind = OP_CROSS_ENTROPY,
-                            .inputs = {logits, targets},
+                            .inputs = {logits, builder_own_tokens(b, "targets", targets)},
                             .input_count = 2,
                             .output_count = 2,
                             .attributes = {.ignore_index = IGNORED_TARGET}};
@@ -49,10 +80,11 @@ void builder_cross_entropy(struct builder *b, int logits, int targets)
     if (b->rc == 0 && builder_divides(b)) {
         op.attributes.divided = true;
         op.attributes.first_word = slice_of_head(b)->first[0];
-        op.inputs[op.input_count++] = share_sums(b, logits, targets, &op.attributes);
+        op.inputs[op.input_count++] = share_sums(b, logits, op.inputs[1], &op.attributes);
     }
-    op.outputs[0] = builder_add_var(b, "loss", "", PROGRAM_FP32, PROGRAM_ROLE_SCALAR, 1, &one);
+    op.outputs[0] = is_part ? builder_activation(b, "loss", ".part", PROGRAM_FP32) : add_loss(b);
     op.outputs[1] = builder_activation(b, "loss", ".lse", PROGRAM_FP32);
     builder_add_op(b, &op);
-    b->program->loss = op.outputs[0];
+    if (is_part)
+        average(b, op.outputs[0]);
 }

@@ -49,7 +49,9 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     h = conv1d(b, "attn.c_attn", h,
                &(struct builder_linear){
                    .features = 3 * m->width, .division = BUILDER_COLUMNS, .blocks = 3});
+    h = builder_join_tokens(b, "attn.qkv", h, 3);
     h = builder_attention(b, "attn", h, heads, heads);
+    h = builder_join_heads(b, "attn", h);
     h = conv1d(b, "attn.c_proj", h,
                &(struct builder_linear){
                    .features = m->width, .deviation = residual, .division = BUILDER_ROWS});

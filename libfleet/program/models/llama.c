@@ -39,11 +39,13 @@ static int attend(struct builder *b, const struct training_model *m, int x)
     parts[1] = projection(b, "self_attn.k_proj", x, m->width, BUILDER_COLUMNS);
     parts[2] = projection(b, "self_attn.v_proj", x, m->width, BUILDER_COLUMNS);
     qkv = builder_concat(b, "self_attn.qkv", parts, 3);
+    qkv = builder_join_tokens(b, "self_attn.qkv", qkv, 3);
     qkv = builder_unary(b, "self_attn.rope", OP_ROPE, qkv,
                         &(struct op_attributes){.heads = 2 * heads,
                                                 .head_dim = (int)(m->width / m->heads),
                                                 .base = LLAMA_ROPE_BASE});
     x = builder_attention(b, "self_attn", qkv, heads, heads);
+    x = builder_join_heads(b, "self_attn", x);
     return projection(b, "self_attn.o_proj", x, m->width, BUILDER_ROWS);
 }
 

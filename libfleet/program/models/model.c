@@ -53,27 +53,79 @@ int model_check_ranks(const struct training_config *config, int model_ranks,
                        model_ranks, m->heads, m->hidden, training_model_text(m->name), less, more);
 }
 
-int model_check_rows(const struct training_config *config, int model_ranks, struct fleet_error *err)
+int model_check_rows(const struct training_config *config, int ranks, struct fleet_error *err)
 {
     int64_t context = config->model.context, size = config->micro_batch_size;
     int64_t less = size, more = size;
 
-    if (model_ranks <= 1 || context * size % model_ranks == 0)
+    if (ranks <= 1 || context * size % ranks == 0)
         return 0;
-    while (less > 0 && context * less % model_ranks != 0)
+    while (less > 0 && context * less % ranks != 0)
         less--;
-    while (context * more % model_ranks != 0)
+    while (context * more % ranks != 0)
         more++;
     if (less < 1)
         return fleet_error(err, -EINVAL,
                            "%d ranks do not divide the %" PRId64
                            " tokens of a micro-batch: microBatchSize %" PRId64 " would do",
-                           model_ranks, context * size, more);
+                           ranks, context * size, more);
     return fleet_error(err, -EINVAL,
                        "%d ranks do not divide the %" PRId64
                        " tokens of a micro-batch: microBatchSize %" PRId64 " or %" PRId64
                        " would do",
-                       model_ranks, context * size, less, more);
+                       ranks, context * size, less, more);
+}
+
+/* The ranks to a tensor are right, so at least 1 divides the heads that they leave. */
+static int refuse_heads(const struct training_model *m, int ranks, int64_t heads,
+                        struct fleet_error *err)
+{
+    int64_t less = ranks, more = ranks;
+
+    while (heads % less != 0)
+        less--;
+    while (more <= heads && heads % more != 0)
+        more++;
+    if (more > heads)
+        return fleet_error(err, -EINVAL,
+                           "%d ranks do not divide the %" PRId64
+                           " heads of %s that a rank has: %" PRId64 " would",
+                           ranks, heads, training_model_text(m->name), less);
+    return fleet_error(err, -EINVAL,
+                       "%d ranks do not divide the %" PRId64
+                       " heads of %s that a rank has: %" PRId64 " or %" PRId64 " would",
+                       ranks, heads, training_model_text(m->name), less, more);
+}
+
+int model_check_sequence(const struct training_config *config, const struct program_cell *cell,
+                         struct fleet_error *err)
+{
+    const struct training_model *m = &config->model;
+    int ranks = cell->sequence_ranks, model_ranks = cell->model_ranks > 1 ? cell->model_ranks : 1;
+
+    if (ranks <= 1)
+        return 0;
+    if (m->name != TRAINING_MODEL_GPT && m->name != TRAINING_MODEL_LLAMA)
+        return fleet_error(err, -EINVAL, "ranks share sequences of gpt and llama, not of %s",
+                           training_model_text(m->name));
+    if (m->heads / model_ranks % ranks != 0)
+        return refuse_heads(m, ranks, m->heads / model_ranks, err);
+    if (config->has_evaluation && config->micro_batch_size > 1)
+        return fleet_error(err, -EINVAL,
+                           "ranks that share sequences evaluate micro-batches of one sample: set "
+                           "microBatchSize 1, not %" PRId64 ", or drop spec.training.evaluation",
+                           config->micro_batch_size);
+    return model_check_rows(config, cell->divides_rows ? ranks * model_ranks : ranks, err);
+}
+
+/* All numbers of ranks of a cell. */
+static int check_cell(const struct training_config *config, const struct program_cell *cell,
+                      struct fleet_error *err)
+{
+    if (model_check_ranks(config, cell->model_ranks, err) < 0 ||
+        model_check_sequence(config, cell, err) < 0)
+        return -EINVAL;
+    return cell->divides_rows ? model_check_rows(config, cell->model_ranks, err) : 0;
 }
 
 int model_build(const struct training_config *config, const struct program_cell *cell,
@@ -85,8 +137,7 @@ int model_build(const struct training_config *config, const struct program_cell 
 
     fleet_assert((size_t)config->model.name < FLEET_COUNT(builders));
     fleet_assert(!training_lacks_vocabulary(config));
-    if (cell && (model_check_ranks(config, cell->model_ranks, err) < 0 ||
-                 (cell->divides_rows && model_check_rows(config, cell->model_ranks, err) < 0)))
+    if (cell && check_cell(config, cell, err) < 0)
         return -EINVAL;
     program_init(out, name);
     out->micro_batch_size = (int)config->micro_batch_size;

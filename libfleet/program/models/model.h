@@ -19,8 +19,9 @@ struct training_config;
 
 /*
  * The part of `cell` (NULL: all of it). Ranks of a cell divide gpt and llama: heads, hidden
- * features, and words (Shoeybi and others, 1909.08053). -EINVAL: another model, or a number of
- * ranks that does not divide heads and hidden features, or the tokens where it divides these.
+ * features, and words (Shoeybi and others, 1909.08053); or heads and tokens (builder.h,
+ * builder_join_tokens()). -EINVAL: another model, or a number of ranks that does not divide heads
+ * and hidden features, or the tokens where it divides these.
  * `config` must have passed training_config_decode(). *out must be released, unless an error is
  * returned: -EINVAL or -EOVERFLOW for sizes that do not fit together, -E2BIG for a model of too
  * many layers. The vocabulary must be known: not training_lacks_vocabulary().
@@ -32,9 +33,14 @@ int model_build(const struct training_config *config, const struct program_cell 
 int model_check_ranks(const struct training_config *config, int model_ranks,
                       struct fleet_error *err);
 
-/* The same where these ranks also divide the tokens of a micro-batch (`divides_rows` of a cell):
- * -EINVAL with the nearest sizes of a micro-batch that they divide. */
-int model_check_rows(const struct training_config *config, int model_ranks,
-                     struct fleet_error *err);
+/* The same where ranks divide the tokens of a micro-batch (`divides_rows` of a cell): -EINVAL with
+ * the nearest sizes of a micro-batch that they divide. */
+int model_check_rows(const struct training_config *config, int ranks, struct fleet_error *err);
+
+/* The same of `sequence_ranks` of `cell`, whose model_ranks are right: they divide the heads that a
+ * rank has, and the tokens of a micro-batch. An evaluation needs micro-batches of one sample: the
+ * last one may lack samples, and then ranks would have means of different numbers of tokens. */
+int model_check_sequence(const struct training_config *config, const struct program_cell *cell,
+                         struct fleet_error *err);
 
 #endif

@@ -121,12 +121,19 @@ static bool joins_rows(const struct amp *amp, const struct program_op *op)
            (p->op_count == 0 || p->ops[p->op_count - 1].kind != OP_CROSS_ENTROPY_SUMS);
 }
 
+/* The loss, also of ranks that average it, is a number in fp32. */
+static bool makes_loss(const struct amp *amp, const struct program_op *op)
+{
+    return op->kind == OP_CROSS_ENTROPY || op->kind == OP_CROSS_ENTROPY_SUMS ||
+           (op->output_count > 0 && op->outputs[0] == amp->program->loss);
+}
+
 static enum side side_of(const struct amp *amp, const struct program_op *op)
 {
     bool joins = joins_rows(amp, op);
     enum op_kind kind = joins ? OP_LINEAR : op->kind;
 
-    if (touches_black(amp, op) || op->kind == OP_CROSS_ENTROPY_SUMS)
+    if (touches_black(amp, op) || makes_loss(amp, op))
         return SIDE_FULL;
     if (op_definition(op->kind)->is_communication &&
         !joins) /* Paddle's c_allreduce_sum is gray, too */

@@ -51,19 +51,20 @@ bool divided_rows_joined(const struct program *program, int var)
 /* ---- gradients of rows ----------------------------------------------------------------------- */
 
 /* Which variables of the forward part are this rank's rows. The list is the caller's. */
-static bool *find_rows(const struct program *program)
+static bool *find_rows(const struct program *program, unsigned int group)
 {
     bool *is_rows = calloc((size_t)program->var_count + 1, sizeof(*is_rows));
 
     fleet_assert(is_rows);
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
         const struct program_op *op = &program->ops[i];
-        bool divides = op->kind == OP_OWN_ROWS ||
-                       (op->kind == OP_REDUCE_SCATTER && op->attributes.group == OP_GROUP_MODEL);
+        bool is_of_group = op->attributes.group == group;
+        bool divides = is_of_group && (op->kind == OP_OWN_ROWS || op->kind == OP_REDUCE_SCATTER);
+        bool joins = is_of_group && op->kind == OP_ALL_GATHER;
 
         for (int j = 0; j < op->input_count; j++)
             divides |= op->inputs[j] != PROGRAM_NONE && is_rows[op->inputs[j]];
-        for (int j = 0; j < op->output_count && op->kind != OP_ALL_GATHER; j++)
+        for (int j = 0; j < op->output_count && !joins; j++)
             if (op->outputs[j] != PROGRAM_NONE)
                 is_rows[op->outputs[j]] = divides;
     }
@@ -79,28 +80,28 @@ static bool reads_rows(const struct program_op *op, const bool *is_rows)
 }
 
 /* Output `output` of operator `at`, a gradient, becomes the sum over the ranks. */
-static int sum_gradient(struct program *program, int at, int output, struct fleet_error *err)
+static int sum_gradient(struct program *program, int at, int output, unsigned int group,
+                        struct fleet_error *err)
 {
+    int gradient = program->ops[at].outputs[output];
     struct program_op all_reduce = {.kind = OP_ALL_REDUCE,
                                     .section = PROGRAM_SECTION_MICRO_BATCH,
                                     .backward = true,
                                     .layer = program->ops[at].layer,
                                     .source = program->ops[at].source,
+                                    .inputs = {gradient},
                                     .input_count = 1,
-                                    .outputs = {program->ops[at].outputs[output]},
+                                    .outputs = {gradient},
                                     .output_count = 1,
-                                    .attributes = {.group = OP_GROUP_MODEL}};
+                                    .attributes = {.group = group}};
 
-    all_reduce.inputs[0] =
-        program_add_like(program, all_reduce.outputs[0], ".own", PROGRAM_ROLE_ACTIVATION);
-    program->ops[at].outputs[output] = all_reduce.inputs[0];
     (void)program_insert_op(program, at + 1, &all_reduce);
     return op_infer(program, &all_reduce, err);
 }
 
-static int sum_gradients(struct program *program, struct fleet_error *err)
+int divided_rows_sum(struct program *program, unsigned int group, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE bool *is_rows = find_rows(program);
+    FLEET_AUTO_FREE bool *is_rows = find_rows(program, group);
 
     for (int i = tensor_names_forward(program); i < program->op_count; i++) {
         int source = program->ops[i].source;
@@ -111,7 +112,7 @@ static int sum_gradients(struct program *program, struct fleet_error *err)
         for (int j = 0; j < program->ops[i].output_count; j++) {
             int var = program->ops[i].outputs[j];
             if (var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_GRADIENT &&
-                sum_gradient(program, i, j, err) < 0)
+                sum_gradient(program, i, j, group, err) < 0)
                 return -EINVAL;
         }
     }
@@ -202,7 +203,7 @@ static void join_again(struct program *program)
 
 int divided_rows_apply(struct program *program, struct fleet_error *err)
 {
-    int rc = sum_gradients(program, err);
+    int rc = divided_rows_sum(program, OP_GROUP_MODEL, err);
 
     if (rc == 0)
         join_again(program);

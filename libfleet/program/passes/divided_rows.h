@@ -34,4 +34,8 @@ bool divided_rows_joined(const struct program *program, int var);
 /* Sum gradients, and join rows again. Call it right behind autodiff. */
 int divided_rows_apply(struct program *program, struct fleet_error *err);
 
+/* The first half of that for the ranks of `group`, an enum op_group: behind an operator OWN_ROWS or
+ * REDUCE_SCATTER of the group each has rows of its own, until an ALL_GATHER of it. */
+int divided_rows_sum(struct program *program, unsigned int group, struct fleet_error *err);
+
 #endif

@@ -19,15 +19,18 @@
 #include "libfleet/program/passes/optimizer.h"
 #include "libfleet/program/passes/pipeline.h"
 #include "libfleet/program/passes/recompute.h"
+#include "libfleet/program/passes/sep_degree.h"
 #include "libfleet/program/passes/sharding.h"
 #include "libfleet/program/passes/sync_batch_norm.h"
 #include "libfleet/program/passes/tensor_parallel.h"
 #include "libfleet/program/passes/trust_squares.h"
 #include "libfleet/strategy/select.h"
+#include "libfleet/strategy/strategy.h"
 
 const struct program_pass pass_table[] = {
     {"amp", PASS_FORWARD, amp_wanted, amp_apply},
     {"tensor_parallel", PASS_BACKWARD, tensor_parallel_wanted, tensor_parallel_apply},
+    {"sep_degree", PASS_BACKWARD, sep_degree_wanted, sep_degree_apply},
     {"pipeline", PASS_BACKWARD, pipeline_wanted, pipeline_apply},
     {"recompute", PASS_BACKWARD, recompute_wanted, recompute_apply},
     {"fuse_activations", PASS_BACKWARD, fuse_activations_wanted, fuse_activations_apply},
@@ -59,6 +62,16 @@ void pass_idle(const struct pass_context *context, const char *knob, const char 
     fleet_strbuf_appendv(&text, format, args);
     va_end(args);
     select_note(context->idle, knob, "%s", fleet_strbuf_text(&text));
+}
+
+const char *pass_private_knob(const struct pass_context *context)
+{
+    const struct strategy *s = context->strategy;
+
+    return s->localsgd            ? "localsgd"
+           : s->adaptive_localsgd ? "adaptive_localsgd"
+           : s->dgc               ? "dgc"
+                                  : NULL;
 }
 
 bool pass_exists(const char *name)

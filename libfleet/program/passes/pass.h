@@ -56,6 +56,11 @@ extern const struct program_pass pass_table[];
 __attribute__((format(printf, 3, 4))) void pass_idle(const struct pass_context *context,
                                                      const char *knob, const char *format, ...);
 
+/* The knob that is on and keeps values of its own on each worker (localsgd, adaptive_localsgd,
+ * dgc), or NULL. They are saved and handed on only where a worker has the whole model and all
+ * samples of its micro-batches. */
+const char *pass_private_knob(const struct pass_context *context);
+
 /* A pass of that name exists. */
 bool pass_exists(const char *name);
 

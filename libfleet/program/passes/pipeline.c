@@ -105,11 +105,7 @@ static void cut_release(struct pipeline_cut *cut)
 /* What each rank keeps for itself is saved and handed on for ranks with one program only. */
 static int check_private(const struct pass_context *context, struct fleet_error *err)
 {
-    const struct strategy *s = context->strategy;
-    const char *what = s->localsgd            ? "localsgd"
-                       : s->adaptive_localsgd ? "adaptive_localsgd"
-                       : s->dgc               ? "dgc"
-                                              : NULL;
+    const char *what = pass_private_knob(context);
 
     return what ? fleet_error(err, -EINVAL,
                               "hybrid_configs.pp_degree: %s keeps values of its own on each "

@@ -8,6 +8,8 @@
 struct split {
     struct program *program;
     bool *is_sent;             /* [vars] */
+    int *held;                 /* [vars] what the first part has of a gradient, or PROGRAM_NONE */
+    int count;                 /* of vars; those that are held come behind them */
     struct program_op *second; /* operators of the part for weights, in order */
     int second_count;
 };
@@ -51,6 +53,22 @@ static void halve(struct split *s, struct program_op *op)
         op->outputs[i] = PROGRAM_NONE;
 }
 
+static int held_of(const struct split *s, int var)
+{
+    bool is_held = 0 <= var && var < s->count && s->held[var] != PROGRAM_NONE;
+
+    return is_held ? s->held[var] : var;
+}
+
+/* In the first part a sum over ranks changes what is held. */
+static void change_held(const struct split *s, struct program_op *op)
+{
+    for (int i = 0; i < op->input_count; i++)
+        op->inputs[i] = held_of(s, op->inputs[i]);
+    for (int i = 0; i < op->output_count; i++)
+        op->outputs[i] = held_of(s, op->outputs[i]);
+}
+
 /* A gradient that the first part makes by the way: held, and copied in the second part. */
 static void hold(struct split *s, struct program_op *op)
 {
@@ -70,6 +88,7 @@ static void hold(struct split *s, struct program_op *op)
             continue;
         copy.outputs[0] = var;
         copy.inputs[0] = program_add_like(s->program, var, ".held", PROGRAM_ROLE_ACTIVATION);
+        s->held[var] = copy.inputs[0];
         if (s->is_sent[var])
             for (int j = 0; j < s->program->op_count; j++)
                 if (s->program->ops[j].kind == OP_SEND && s->program->ops[j].input_count > 0 &&
@@ -88,6 +107,7 @@ static void split_op(struct split *s, struct program_op op, int *kept)
     }
     if (op.backward) {
         halve(s, &op);
+        change_held(s, &op);
         hold(s, &op);
     }
     s->program->ops[(*kept)++] = op;
@@ -98,11 +118,15 @@ void pipeline_split_weights(struct program *program)
     size_t ops = (size_t)program->op_count + 1, vars = (size_t)program->var_count + 1;
     struct split s = {.program = program,
                       .is_sent = calloc(vars, sizeof(bool)),
+                      .held = malloc(vars * sizeof(int)),
+                      .count = program->var_count,
                       .second = calloc(ops * OP_OUTPUTS_MAX, sizeof(*s.second))};
     int count = program->op_count, kept = 0, rest;
     struct program_op *tail;
 
-    fleet_assert(s.is_sent && s.second);
+    fleet_assert(s.is_sent && s.held && s.second);
+    for (int v = 0; v < s.count; v++)
+        s.held[v] = PROGRAM_NONE;
     for (int i = 0; i < count; i++)
         if (program->ops[i].kind == OP_SEND && program->ops[i].input_count > 0)
             s.is_sent[program->ops[i].inputs[0]] = true;
@@ -120,5 +144,6 @@ void pipeline_split_weights(struct program *program)
         (void)program_add_op(program, &tail[i - rest]);
     free(tail);
     free(s.second);
+    free(s.held);
     free(s.is_sent);
 }

@@ -120,11 +120,7 @@ static bool is_done(const struct sharing *s, int end, int x)
 /* What each rank keeps for itself is described for one cell only. */
 static int check_private(const struct pass_context *context, struct fleet_error *err)
 {
-    const struct strategy *s = context->strategy;
-    const char *what = s->localsgd            ? "localsgd"
-                       : s->adaptive_localsgd ? "adaptive_localsgd"
-                       : s->dgc               ? "dgc"
-                                              : NULL;
+    const char *what = pass_private_knob(context);
 
     if (what)
         return fleet_error(err, -EINVAL,
