@@ -32,13 +32,19 @@ int fleet_protobuf_integer(struct fleet_protobuf_reader *reader, uint64_t *out,
                        VARINT_SIZE_MAX);
 }
 
+static int cut_off(const struct fleet_protobuf_reader *reader, uint64_t size,
+                   struct fleet_error *err)
+{
+    return fleet_error(err, -EINVAL, "byte %zu: the message ends within a value of %llu bytes",
+                       reader->at, (unsigned long long)size);
+}
+
 /* `size` bytes from here on. */
 static int take_bytes(struct fleet_protobuf_reader *reader, uint64_t size,
                       struct fleet_protobuf_field *out, struct fleet_error *err)
 {
     if (size > reader->size - reader->at)
-        return fleet_error(err, -EINVAL, "byte %zu: the message ends within a value of %llu bytes",
-                           reader->at, (unsigned long long)size);
+        return cut_off(reader, size, err);
     out->bytes = reader->bytes + reader->at;
     out->size = (size_t)size;
     reader->at += (size_t)size;
@@ -48,12 +54,13 @@ static int take_bytes(struct fleet_protobuf_reader *reader, uint64_t size,
 static int take_fixed(struct fleet_protobuf_reader *reader, size_t size,
                       struct fleet_protobuf_field *out, struct fleet_error *err)
 {
-    struct fleet_protobuf_field bytes = {0};
+    const uint8_t *bytes = reader->bytes + reader->at;
 
-    if (take_bytes(reader, size, &bytes, err) < 0)
-        return -EINVAL;
+    if (size > reader->size - reader->at)
+        return cut_off(reader, size, err);
     for (size_t i = 0; i < size; i++)
-        out->integer |= (uint64_t)bytes.bytes[i] << 8 * i;
+        out->integer |= (uint64_t)bytes[i] << 8 * i;
+    reader->at += size;
     return 1;
 }
 
