@@ -87,6 +87,25 @@ static int make_list(const char *given, int first_port, int count, struct fleet_
     return 0;
 }
 
+/* No worker listens where a server does. Two sockets that do not listen may have one address, so
+ * the system does not notice. */
+static int check_apart(const struct launch_options *o, const struct launch_endpoints *endpoints,
+                       struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *host = NULL, *port = NULL, *other_host = NULL, *other_port = NULL;
+
+    for (int w = 0; w < o->workers; w++) {
+        launch_endpoints_at(&endpoints->workers, w, &host, &port);
+        for (int s = 0; s < o->servers; s++) {
+            launch_endpoints_at(&endpoints->servers, s, &other_host, &other_port);
+            if (strcmp(host, other_host) == 0 && strcmp(port, other_port) == 0)
+                return fleet_error(err, -EINVAL, "%s:%s is the address of server %d, too", host,
+                                   port, s);
+        }
+    }
+    return 0;
+}
+
 int launch_endpoints_make(const struct launch_options *o, struct launch_endpoints *out,
                           struct fleet_error *err)
 {
@@ -105,6 +124,8 @@ int launch_endpoints_make(const struct launch_options *o, struct launch_endpoint
     if (rc == 0) {
         rc = make_list(o->worker_endpoints, next_port, o->workers, &out->workers,
                        sockets + o->servers, err);
+        if (rc == 0)
+            rc = check_apart(o, out, err);
         if (rc < 0)
             rc = fleet_error_wrap(err, "workers");
     }

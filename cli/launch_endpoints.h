@@ -16,7 +16,7 @@ struct launch_endpoints {
 /*
  * Take the endpoints that the options name, or ports of 127.0.0.1. Each one is tried, so that a job
  * fails before it has begun. -EADDRNOTAVAIL: a host is not this machine. -EADDRINUSE: another
- * process listens there. -EINVAL: a host is not known.
+ * process listens there. -EINVAL: a host is not known, or a worker has the address of a server.
  */
 int launch_endpoints_make(const struct launch_options *options, struct launch_endpoints *out,
                           struct fleet_error *err);

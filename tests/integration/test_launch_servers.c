@@ -250,6 +250,17 @@ static void refused(int code, const char *words, const char *option, const char 
     release(&run);
 }
 
+static void test_launch_servers__a_worker_does_not_listen_where_a_server_does(void **state)
+{
+    char servers[64], workers[64];
+    int port = free_port();
+
+    (void)state;
+    (void)snprintf(servers, sizeof(servers), "--servers=127.0.0.1:%d", port);
+    (void)snprintf(workers, sizeof(workers), "--workers=127.0.0.1:%d", port);
+    refused(1, " is the address of server 0, too\n", servers, workers);
+}
+
 static void test_launch_servers__wrong_options_are_one_message(void **state)
 {
     (void)state;
@@ -282,6 +293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_launch_servers__the_job_ends_with_its_workers),
         cmocka_unit_test(test_launch_servers__ctrl_c_ends_all),
         cmocka_unit_test(test_launch_servers__logs_go_to_a_file_for_each_process),
+        cmocka_unit_test(test_launch_servers__a_worker_does_not_listen_where_a_server_does),
         cmocka_unit_test(test_launch_servers__wrong_options_are_one_message),
     };
 
