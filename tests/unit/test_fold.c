@@ -18,7 +18,7 @@
 #define COUNT 1021 /* not a multiple of any vector */
 
 struct values {
-    _Alignas(64) unsigned char bytes[2][COUNT * sizeof(double)];
+    _Alignas(64) unsigned char bytes[2][(COUNT + 1) * sizeof(double)]; /* one behind the end */
 };
 
 static bool is_float(enum comm_type type)
