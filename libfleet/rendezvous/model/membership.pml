@@ -28,7 +28,8 @@
  *  (P4) Training goes on only from a state on the recorded lineage (rule 6).
  *  (P5) No member gives up a step of the lineage that it holds.
  *  (P6) A member obeys only a greater generation (rule 1).
- *  (P7) A hub that has learnt of a greater epoch gives no order (rule 1).
+ *  (P7) A hub that has learnt of a greater epoch gives no order (rule 1). Members that know the
+ *       greater one obey no order of it anyway.
  *  (P8) Restarts that count are at most as many as failures; a goodbye is none.
  *  (P9) One failure evicts no member (rule 7).
  *  (P10) Each history ends with a finished job: a lost message, member or leader is no hang.
@@ -131,6 +132,7 @@ byte breaks; /* 0 = nothing */
 byte losses, crashes, suspicions, links, goodbyes, outages, elections, moves;
 byte repeats; /* messages that come twice, heartbeats that come early */
 byte hurries; /* ends of patience that come early */
+byte calm;    /* generations that are recorded before the first fault */
 byte failures, broken_links; /* that happened */
 byte beats;                  /* how often nothing else could happen */
 
@@ -145,6 +147,8 @@ hidden byte is_new, holds, fits;
 hidden mtype word, state;
 
 byte property; /* the one that is broken; 0 */
+
+#define may_fail (recorded >= calm)
 
 /* A property by its number; check.sh reads which one it was. */
 inline claim(number, condition) {
@@ -568,7 +572,8 @@ inline assign(h) {
 
 /* Processes end one after the other, so that the end makes no histories. */
 #define is_last (_nr_pr == _pid + 1)
-#define acts(h) (!over && hub[h].alive)
+#define has_stopped(h) (hub[h].superseded && breaks != BREAK_EPOCH)
+#define acts(h)        (!over && hub[h].alive && !has_stopped(h))
 #define end_event who = 0; drops = 0
 
 proctype HubProcess(byte h) {
@@ -581,9 +586,6 @@ proctype HubProcess(byte h) {
         hub[h].unheard = gen[recorded].members;
         hub[h].broken = (recorded == NONE);
         hub[h].phase = GATHERING }
-    /* It notices that it leads no more; until then it acts. */
-    :: acts(h) && (leader != h || (hub[h].superseded && breaks != BREAK_EPOCH)) ->
-        hub[h].alive = 0
     :: atomic { acts(h) && (has_mail(h, 0) || has_mail(h, 1) || has_mail(h, 2)) ->
         if
         :: has_mail(h, 0) -> who = 0
@@ -626,8 +628,12 @@ proctype HubProcess(byte h) {
     :: atomic { acts(h) && hub[h].phase == RECORDING && !is_outdated(h) && may_assign(h) ->
         may_drop();
         d_step { assign(h); end_event } }
+    :: d_step { acts(h) && may_fail && hurries > 0 && !hub[h].impatient &&
+        (hub[h].phase == GATHERING || hub[h].unheard != 0) ->
+        hurries--;
+        hub[h].impatient = 1 }
     /* It takes a healthy member for lost, and closes its connection. */
-    :: atomic { acts(h) && suspicions > 0 && (is_here(h, 0) || is_here(h, 1) || is_here(h, 2)) ->
+    :: atomic { acts(h) && may_fail && suspicions > 0 && (is_here(h, 0) || is_here(h, 1) || is_here(h, 2)) ->
         if
         :: is_here(h, 0) -> who = 0
         :: is_here(h, 1) -> who = 1
@@ -641,9 +647,8 @@ proctype HubProcess(byte h) {
             lose(h, who, 1);
             end_event
         } }
-    :: d_step { acts(h) && hurries > 0 && !hub[h].impatient && hub[h].phase == GATHERING ->
-        hurries--;
-        hub[h].impatient = 1 }
+    /* It notices that it leads no more; until then it acts. */
+    :: !over && hub[h].alive && (leader != h || has_stopped(h)) -> hub[h].alive = 0
     od
 }
 
@@ -778,11 +783,11 @@ inline lose_peer(me, k) {
 proctype MemberProcess(byte me) {
     do
     :: over && is_last -> break
-    :: d_step { !over && ME.hub == NO_HUB && hub[0].alive -> connect(me, 0) }
     :: d_step { !over && ME.hub == NO_HUB && hub[1].alive -> connect(me, 1) }
+    :: d_step { !over && ME.hub == NO_HUB && hub[0].alive -> connect(me, 0) }
     :: d_step { !over && ME.hub != NO_HUB && !hub[ME.hub].alive -> disconnect(me) }
     /* The hub does not answer. */
-    :: d_step { !over && moves > 0 && ME.hub != NO_HUB && ME.hub != leader ->
+    :: d_step { !over && may_fail && moves > 0 && ME.hub != NO_HUB && ME.hub != leader ->
         moves--;
         disconnect(me) }
     :: d_step { !over && ME.mail != 0 && !ME.leaving -> obey(me) }
@@ -808,7 +813,7 @@ proctype MemberProcess(byte me) {
     :: d_step { !over && late[me] != NONE && !has(gen[late[me]].votes, me) &&
         gen[late[me]].done < STEPS -> cast_vote(me, late[me]) }
     /* Faults. */
-    :: d_step { !over && crashes > 0 -> crashes--; failures++; replace(me) }
+    :: d_step { !over && may_fail && crashes > 0 -> crashes--; failures++; replace(me) }
     :: atomic { !over && links > 0 && trains && ME.restored &&
         (is_peer(0) || is_peer(1) || is_peer(2)) ->
         if
@@ -841,7 +846,7 @@ proctype MemberProcess(byte me) {
 proctype Lease() {
     do
     :: over && is_last -> break
-    :: atomic { !over && elections > 0 -> leader = 1; failures++; elections-- }
+    :: atomic { !over && may_fail && elections > 0 -> leader = 1; failures++; elections-- }
     od
 }
 
@@ -889,6 +894,7 @@ init {
             now.moves = setting("MOVES", 0);
             now.repeats = setting("REPEATS", 0);
             now.hurries = setting("HURRIES", 0);
+            now.calm = setting("CALM", 0);
         };
         i = 0;
         do
