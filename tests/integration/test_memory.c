@@ -273,6 +273,17 @@ static void test_memory__is_what_was_planned_with_stages(void **state)
                          &planned);
 }
 
+/* Two ranks have half of the tokens each. */
+static void test_memory__is_what_was_planned_with_shared_sequences(void **state)
+{
+    double planned;
+
+    (void)state;
+    (void)expect_planned(JOB(.model = GPT, .workers = 2,
+                             .strategy = "  strategy: {hybrid_configs: {sep_degree: 2}}\n"),
+                         &planned);
+}
+
 /* What happens between steps or in some steps only: updates of several batches, evaluation, a loss
  * scale that moves and skips updates, the watch over the loss, charts. */
 static void test_memory__is_what_was_planned_with_more_in_a_step(void **state)
@@ -370,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_memory__is_what_was_planned_with_divided_gradients),
         cmocka_unit_test(test_memory__is_what_was_planned_with_divided_parameters),
         cmocka_unit_test(test_memory__is_what_was_planned_with_stages),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_shared_sequences),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
     };

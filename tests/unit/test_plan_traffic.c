@@ -268,6 +268,28 @@ static void test_plan_explain__halves_with_fp16_allreduce(void **state)
     job_release(&half);
 }
 
+/* A grid of every axis: each kind of transfer has its own line. The exchanges of a micro-batch
+ * carry what attention reads and gives: 4 tensors in a layer, of a rank's tokens and features. */
+static void test_plan_explain__lists_the_transfers_of_every_axis(void **state)
+{
+    double tokens = 64.0 * 2 / 2, features = 128.0 / 2, layers = 4, sent = 0;
+    struct job job;
+
+    (void)state;
+    job_init(&job, JOB("adam"),
+             "{" STAGE_3 "},\"pipeline\":true,\"tensor_parallel_configs\":"
+             "{\"sequence_parallel\":true},\"hybrid_configs\":{\"dp_degree\":1,"
+             "\"sharding_degree\":2,\"pp_degree\":2,\"mp_degree\":2,\"sep_degree\":2}}",
+             16);
+    for (size_t i = 0; i < job.plan.traffic.count; i++)
+        if (job.plan.traffic.items[i].kind == OP_ALL_TO_ALL)
+            sent += job.plan.traffic.items[i].bytes;
+    assert_true(job.plan.traffic.count > 16);
+    assert_true(sent == 2 * layers * 4 * tokens * features / 2 * sizeof(float) *
+                            (double)plan_cost_micro_batches(&job.plan));
+    job_release(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_plan_explain__hands_out_whole_parameters),
         cmocka_unit_test(test_plan_explain__compresses_with_dgc),
         cmocka_unit_test(test_plan_explain__averages_with_localsgd),
+        cmocka_unit_test(test_plan_explain__lists_the_transfers_of_every_axis),
         cmocka_unit_test(test_plan_explain__halves_with_fp16_allreduce),
     };
     return cmocka_run_group_tests_name("plan_traffic", tests, NULL, NULL);
