@@ -37,6 +37,7 @@
  *  (6) The member's level is the lowest of the pod's trainers.
  *  (7) supervisor_apply() is the last thing a function does with the state: it may bring an order.
  */
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -182,7 +183,8 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     }
     if (s->host.start(s->host.user, local_rank, s->config.has_own_trainer ? &s->place : NULL,
                       &err) < 0) {
-        struct member_failure failure = {.exit_code = 127,
+        bool is_there = err.code == -EACCES || err.code == -ENOEXEC; /* codes as a shell's */
+        struct member_failure failure = {.exit_code = is_there ? 126 : 127,
                                          .cause = fleet_cause_word(FLEET_CAUSE_CANNOT_START),
                                          .fatal = true,
                                          .lines = err.text};

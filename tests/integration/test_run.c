@@ -328,8 +328,9 @@ static void test_run__restarts_that_cannot_help_are_not_tried_and_others_wait(vo
         "    template: {spec: {containers: [{name: t, command: [%s]}]}}\n"
         "  runPolicy: {restart: {maxRestarts: 4}}\n";
     static const char *const commands[] = {"/no/such/command", "sh, -c, /no/such/command",
-                                           "sh, -c, exit 3"};
+                                           "/etc/passwd", "sh, -c, exit 3"};
     static const char *const words[] = {"/no/such/command", "code 127 (command not found)",
+                                        "code 126 (command cannot be executed)",
                                         "restart 4 in 4 s, after worker 0 exited with code 3"};
 
     (void)state;
@@ -344,7 +345,7 @@ static void test_run__restarts_that_cannot_help_are_not_tried_and_others_wait(vo
         run_words(&run, "run", path, NULL);
         expect_exit(&run, 1);
         expect_words(&run.out, words[i]);
-        if (i < 2)
+        if (i < 3)
             assert_null(strstr(fleet_strbuf_text(&run.out), "restart 1"));
         expect_nothing_left(&run);
         release(&run);
