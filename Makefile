@@ -382,8 +382,9 @@ IMAGE_FOLDER    ?= build/images
 IMAGE_REGISTRY  ?= fleet.local
 CLOSURE_LDFLAGS := -Wl,--dynamic-linker=/fleetjob/lib/ld-linux-x86-64.so.2 \
                    -Wl,--disable-new-dtags,-rpath,/fleetjob/lib -Wl,--build-id=none
-closure: all ## the programs as they go into images, below build/release/closure
+closure: all library ## the programs as they go into images, below build/release/closure
 	@$(MAKE) --no-print-directory BIN=$(OUT)/closure EXTRA_LDFLAGS='$(CLOSURE_LDFLAGS)' programs
+	@cp $(LIBRARY) $(OUT)/closure/
 image: closure ## image archives below build/images, without a daemon
 	@tools/image.sh $(OUT)/closure $(IMAGE_FOLDER) $(IMAGE_REGISTRY) $(VERSION) \
 	    controller runtime
