@@ -111,7 +111,7 @@ static void add_refused(cJSON *json, const struct document *document, int world,
 
     if (document->kind == DOCUMENT_JOB && !has_training)
         return;
-    if (topology_build(&result->final, world, "", &topology, &ignored) == 0)
+    if (topology_build(&result->final, world, NULL, "", &topology, &ignored) == 0)
         (void)support_list(&question, &refused);
     if (refused.count > 0)
         fleet_json_set(json, "cannotRun", notes_json(&refused));

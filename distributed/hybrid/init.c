@@ -106,7 +106,7 @@ static int begin_collective(struct hybrid *hybrid, struct fleet_error *err)
         return rc;
     world = fleet_world_size(NULL);
     if (strategy_check(&hybrid->strategy, world, false, "", &errors, NULL) == 0)
-        (void)topology_build(&hybrid->strategy, world, "", &hybrid->topology, &errors);
+        (void)topology_build(&hybrid->strategy, world, NULL, "", &hybrid->topology, &errors);
     rc = fleet_errors_result(&errors, err);
     fleet_errors_release(&errors);
     for (int axis = 0; axis < TOPOLOGY_AXES && rc == 0; axis++)

@@ -154,6 +154,7 @@ static struct plan_request make_request(const struct fleetjob *job,
         spec->has_training ? &spec->training : NULL, &spec->strategy,
         options->policy ? *options->policy : spec->strategy_policy, &spec->strategy_options,
         world < 1 || world > TOPOLOGY_WORLD_MAX ? PLAN_ANY_WORLD : (int)world);
+    request.ranks_of_worker = options->world_size > 0 ? 0 : processes_per_pod(job);
     request.own_trainer = !spec->has_training;
     request.has_buddies = spec->run_policy.elastic.replicas > 0;
     request.only_explain |= options->only_explain;
@@ -209,7 +210,7 @@ static void check_shards(const struct fleetjob *job, const struct plan *plan,
     if (!job->spec.has_training || worker->min_replicas >= worker->max_replicas ||
         cells_count(&plan->topology) == 1 || plan->world > TOPOLOGY_WORLD_MAX / 2)
         return;
-    rc = topology_build(&plan->selection.final, 2 * plan->world, "", &more, &ignored);
+    rc = topology_build(&plan->selection.final, 2 * plan->world, NULL, "", &more, &ignored);
     fleet_errors_release(&ignored);
     if (rc < 0 || cells_stay(&plan->topology, &more))
         return;

@@ -15,7 +15,7 @@ int64_t spares_trained(const struct fleetjob *job, int64_t workers)
 
     if (!job->spec.has_training || worker->min_replicas >= worker->max_replicas || least == 1)
         return workers;
-    rc = topology_build(&job->spec.strategy, least, "", &grid, &ignored);
+    rc = topology_build(&job->spec.strategy, least, NULL, "", &grid, &ignored);
     fleet_errors_release(&ignored);
     if (rc < 0 || cells_count(&grid) == 1)
         return workers;

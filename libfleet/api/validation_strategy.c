@@ -16,6 +16,7 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/topology.h"
+#include "libfleet/training/training_ranks.h"
 
 static const char *strategy_path(const struct validation *c)
 {
@@ -37,6 +38,19 @@ static int64_t nominal_world(const struct validation *c)
     return trained_world(c, c->job->spec.worker.replicas);
 }
 
+/* Ranks of a worker, if the number of ranks follows from that of workers; else 0. */
+static int ranks_of_worker(const struct validation *c)
+{
+    return c->options->world_size > 0 ? 0 : (int)c->job->spec.worker.processes_per_pod;
+}
+
+static struct topology_job known_of_job(const struct validation *c)
+{
+    if (!c->job->spec.has_training)
+        return (struct topology_job){.ranks_of_worker = ranks_of_worker(c)};
+    return training_ranks_job(&c->job->spec.training, ranks_of_worker(c));
+}
+
 /*
  * The number of ranks that share the batch: the data axis times the sharding axis. 0 = unknown,
  * because the degrees fit no grid or could not be read.
@@ -51,7 +65,7 @@ static int64_t data_parallel_degree(const struct validation *c, int64_t world)
     if (world < 1 || world > TOPOLOGY_WORLD_MAX ||
         !select_knows_grid(&c->job->unread, strategy_path(c)))
         return 0;
-    rc = topology_build(strategy, (int)world, "", &topology, &ignored);
+    rc = topology_build(strategy, (int)world, NULL, "", &topology, &ignored);
     fleet_errors_release(&ignored);
     if (rc < 0)
         return 0;
@@ -119,12 +133,15 @@ static void check_size(const struct validation *c, int64_t world, const char *fi
     const struct training_config *training = &c->job->spec.training;
     struct training_surroundings surroundings = {
         .world_size = data_parallel_degree(c, world),
+        .ranks_of_worker = ranks_of_worker(c),
         .world_path = field,
         .gradient_merge_k = merge_steps(c),
         .amp = c->job->spec.strategy.amp,
         .unread = &c->job->unread,
     };
 
+    if (surroundings.world_size > 0)
+        surroundings.ranks_of_replica = (int)(world / surroundings.world_size);
     (void)training_config_check(training, "spec.training", &surroundings, c->errors);
     if (surroundings.world_size > 0)
         check_pipeline(c, surroundings.world_size);
@@ -134,7 +151,9 @@ static void check_size(const struct validation *c, int64_t world, const char *fi
 static void check_largest(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
+    int64_t world = trained_world(c, worker->max_replicas);
     struct training_surroundings surroundings = {
+        .ranks_of_worker = ranks_of_worker(c),
         .world_path = "spec.worker.maxReplicas",
         .gradient_merge_k = merge_steps(c),
         .unread = &c->job->unread,
@@ -143,7 +162,9 @@ static void check_largest(const struct validation *c)
     if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas ||
         !validation_knows(c, "spec.worker.maxReplicas"))
         return;
-    surroundings.world_size = data_parallel_degree(c, trained_world(c, worker->max_replicas));
+    surroundings.world_size = data_parallel_degree(c, world);
+    if (surroundings.world_size > 0)
+        surroundings.ranks_of_replica = (int)(world / surroundings.world_size);
     (void)training_config_check(&c->job->spec.training, "spec.training", &surroundings, c->errors);
 }
 
@@ -163,6 +184,7 @@ static void refuse_size(const struct validation *c, const struct fleet_errors *r
 static void check_each_size(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
+    struct topology_job known = known_of_job(c);
     struct fleet_errors refused = {0};
     struct topology topology;
 
@@ -172,7 +194,7 @@ static void check_each_size(const struct validation *c)
     for (int64_t replicas = worker->min_replicas;
          replicas <= worker->max_replicas && refused.count == 0; replicas++)
         if (spares_trained(c->job, replicas) > 0)
-            (void)topology_build(&c->job->spec.strategy, (int)trained_world(c, replicas),
+            (void)topology_build(&c->job->spec.strategy, (int)trained_world(c, replicas), &known,
                                  strategy_path(c), &topology, &refused);
     if (refused.count > 0)
         refuse_size(c, &refused);
@@ -221,6 +243,7 @@ static void check_strategy(const struct validation *c)
             knows_optimizer ? training_optimizer_text(spec->training.optimizer.name) : NULL,
         .has_decay = spec->has_training && spec->training.optimizer.weight_decay > 0,
         .steps = spec->has_training ? spec->training.steps : 0,
+        .job = known_of_job(c),
         .unread = &c->job->unread,
     };
     struct select_result selected = {0};

@@ -66,13 +66,14 @@ struct plan_request {
     const struct fleet_errors *unread; /* values that could not be read (select.h); NULL: none */
     enum strategy_policy policy;
     const struct strategy_options *options; /* NULL: the defaults */
-    int world;         /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
-    int rank;          /* the program of this rank's cell is wanted (cells.h); below `world` */
-    bool is_undivided; /* the program of a rank that has all of the model: to use its weights */
-    int threads;       /* compute threads of a rank; 0: not known, counted as one */
-    int machine_ranks; /* of one machine; they follow each other. 0: not known, counted as one */
-    bool encrypts;     /* runPolicy.dataEncryption */
-    bool has_buddies;  /* runPolicy.elastic.replicas: a second holder for what one would hold */
+    int world;           /* ranks; PLAN_ANY_WORLD: not known yet, the program alone is wanted */
+    int ranks_of_worker; /* for errors: the number of workers was given; 0: that of ranks was */
+    int rank;            /* the program of this rank's cell is wanted (cells.h); below `world` */
+    bool is_undivided;   /* the program of a rank that has all of the model: to use its weights */
+    int threads;         /* compute threads of a rank; 0: not known, counted as one */
+    int machine_ranks;   /* of one machine; they follow each other. 0: not known, counted as one */
+    bool encrypts;       /* runPolicy.dataEncryption */
+    bool has_buddies;    /* runPolicy.elastic.replicas: a second holder for what one would hold */
     /* For a trainer: its number of ranks changes, so settings that need several ranks stay on, and
      * the state is the same for any number. */
     bool keeps_settings;

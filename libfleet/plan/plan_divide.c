@@ -2,65 +2,106 @@
 
 /* The third stage of a plan: how layers, matrices and shards are divided; a replica's schedule. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/plan/plan_internal.h"
 #include "libfleet/plan/plan_parts.h"
 #include "libfleet/plan/plan_stages.h"
+#include "libfleet/plan/support.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
 #define MICRO_BATCHES_MAX (1 << 20) /* of a schedule */
+
+/* The micro-batches that a replica runs before an update, if a step of the job has so many. */
+static int replica_batches(const struct plan *plan, int64_t all)
+{
+    int64_t count = all / plan_replicas(plan);
+
+    if (plan->is_cut) /* all of an update */
+        count = all * plan->program.merge_steps / plan_replicas(plan);
+    count = count < MICRO_BATCHES_MAX ? count : MICRO_BATCHES_MAX;
+    return count > 1 ? (int)count : 1;
+}
 
 /* The schedule of a replica. Without training: one micro-batch, or as many as the knob says. */
 static void take_schedule(const struct plan_request *request, struct plan *plan)
 {
     const struct strategy *final = &plan->selection.final;
     const struct strategy_options *options = request->options;
-    int64_t count = final->pipeline ? final->pipeline_configs.micro_batch : 1;
+    int count = final->pipeline ? final->pipeline_configs.micro_batch : 1;
 
     if (request->training)
-        count = training_micro_batches(request->training) / plan_replicas(plan);
-    if (plan->is_cut) /* all of an update */
-        count = training_micro_batches(request->training) * plan->program.merge_steps /
-                plan_replicas(plan);
-    count = count < MICRO_BATCHES_MAX ? count : MICRO_BATCHES_MAX;
+        count = replica_batches(plan, training_micro_batches(request->training));
     plan->schedule = (struct pipeline_shape){
         .stages = plan->topology.degree[TOPOLOGY_PIPELINE],
-        .micro_batches = count > 1 ? (int)count : 1,
+        .micro_batches = count > 1 ? count : 1,
         .chunks = options ? (int)options->pipeline_chunks : 1,
         .all_forward = pipeline_is_all_forward(final),
         .zero_bubble = options && options->pipeline_schedule == STRATEGY_SCHEDULE_ZERO_BUBBLE};
+}
+
+/* The next larger batch whose micro-batches the schedule can run, if there is one. */
+static void suggest_batch(const struct plan_request *request, const struct plan *plan,
+                          struct fleet_strbuf *out)
+{
+    int64_t all = training_micro_batches(request->training);
+    int64_t end = all + 2LL * plan->schedule.stages * plan_replicas(plan);
+    int replicas = plan_replicas(plan);
+    struct pipeline_shape shape = plan->schedule;
+    struct fleet_error ignored;
+
+    do
+        shape.micro_batches = replica_batches(plan, ++all);
+    while (all < end && pipeline_check(&shape, &ignored) < 0);
+    if (pipeline_check(&shape, &ignored) < 0)
+        return;
+    fleet_strbuf_appendf(out, "; globalBatchSize %" PRId64 " would do",
+                         all * request->training->micro_batch_size);
+    if (replicas > 1)
+        fleet_strbuf_appendf(out, ", since %d replicas of the model share the micro-batches",
+                             replicas);
 }
 
 /* A draft may have any number of micro-batches: a search compares them. */
 static void check_schedule(const struct plan_request *request, const struct plan *plan,
                            struct fleet_errors *errors)
 {
+    FLEET_AUTO_STRBUF struct fleet_strbuf batch = {0};
     struct fleet_error err;
 
     if (request->keeps_settings && plan->schedule.chunks == 1)
         return; /* fewer workers, or more, train on: a stage may have fewer micro-batches */
-    if (request->training && !request->is_draft && pipeline_check(&plan->schedule, &err) < 0)
-        fleet_errors_add(errors,
-                         plan->schedule.chunks > 1 ? "spec.strategyOptions.pipelineChunks"
-                         : plan->schedule.all_forward && plan->schedule.zero_bubble
-                             ? "spec.strategyOptions.pipelineSchedule"
-                             : "spec.training.globalBatchSize",
-                         "%s", err.text);
+    if (!request->training || request->is_draft || pipeline_check(&plan->schedule, &err) == 0)
+        return;
+    suggest_batch(request, plan, &batch);
+    fleet_errors_add(errors,
+                     plan->schedule.chunks > 1 ? "spec.strategyOptions.pipelineChunks"
+                     : plan->schedule.all_forward && plan->schedule.zero_bubble
+                         ? "spec.strategyOptions.pipelineSchedule"
+                         : "spec.training.globalBatchSize",
+                     "%s%s", err.text, fleet_strbuf_text(&batch));
 }
 
 /* The field that a division which does not fit is blamed on. */
-static const char *division_path(const struct plan_request *request,
-                                 const struct plan_division *division)
+static void append_division_path(const struct plan_request *request,
+                                 const struct plan_division *division, struct fleet_strbuf *out)
 {
-    return division->layer_count > 0 ? "spec.strategyOptions.pipelineLayers"
-           : division->chunks > 1    ? "spec.strategyOptions.pipelineChunks"
-                                     : plan_strategy_path(request);
+    const char *path = plan_strategy_path(request);
+
+    if (division->layer_count > 0)
+        fleet_strbuf_append(out, "spec.strategyOptions.pipelineLayers");
+    else if (division->chunks > 1)
+        fleet_strbuf_append(out, "spec.strategyOptions.pipelineChunks");
+    else
+        fleet_strbuf_appendf(out, "%s%s%s", path, *path ? "." : "",
+                             support_blamed_field(request->strategy, "pipeline"));
 }
 
 int plan_divide(const struct plan_request *request, struct plan *plan, struct fleet_errors *errors)
@@ -73,6 +114,7 @@ int plan_divide(const struct plan_request *request, struct plan *plan, struct fl
                                      .shards = degree[TOPOLOGY_SHARDING],
                                      .greedy = plan->is_greedy};
     const struct strategy_options *options = request->options;
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
     struct fleet_error err;
     int rc;
 
@@ -89,7 +131,9 @@ int plan_divide(const struct plan_request *request, struct plan *plan, struct fl
     }
     rc = plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
     if (rc < 0)
-        fleet_errors_add(errors, division_path(request, &division), "%s", err.text);
+        append_division_path(request, &division, &path);
+    if (rc < 0)
+        fleet_errors_add(errors, path.text, "%s", err.text);
     else
         plan->parts.division.layers = NULL; /* borrowed */
     take_schedule(request, plan);

@@ -97,7 +97,7 @@ static bool is_same_grid(const struct plan *plan, const struct strategy *changed
 {
     struct fleet_errors errors = {0};
     struct topology topology;
-    bool is_same = topology_build(changed, plan->world, "", &topology, &errors) == 0 &&
+    bool is_same = topology_build(changed, plan->world, NULL, "", &topology, &errors) == 0 &&
                    memcmp(topology.degree, plan->topology.degree, sizeof(topology.degree)) == 0 &&
                    memcmp(topology.order, plan->topology.order, sizeof(topology.order)) == 0;
 

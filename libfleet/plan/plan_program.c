@@ -69,6 +69,8 @@ static int check_surroundings(const struct plan_request *request, const struct p
     const struct strategy *final = &plan->selection.final;
     struct training_surroundings around = {
         .world_size = request->world == PLAN_ANY_WORLD ? 1 : plan_replicas(plan),
+        .ranks_of_replica = plan->world / plan_replicas(plan),
+        .ranks_of_worker = request->ranks_of_worker,
         .world_path = request->world_path,
         .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
         .amp = final->amp};

@@ -13,6 +13,7 @@
 #include "libfleet/plan/support.h"
 #include "libfleet/strategy/cells.h"
 #include "libfleet/training/training.h"
+#include "libfleet/training/training_ranks.h"
 
 /* ---- what cannot run ------------------------------------------------------------------------- */
 
@@ -78,12 +79,14 @@ static struct select_options select_options_of(const struct plan_request *reques
                                      .world_size = world,
                                      .any_world = request->world == PLAN_ANY_WORLD ||
                                                   request->keeps_settings,
+                                     .job = {.ranks_of_worker = request->ranks_of_worker},
                                      .unread = request->unread};
 
     if (request->training) {
         options.optimizer = training_optimizer_text(request->training->optimizer.name);
         options.has_decay = request->training->optimizer.weight_decay > 0;
         options.steps = request->training->steps;
+        options.job = training_ranks_job(request->training, request->ranks_of_worker);
         options.lacks_batch_norm = !training_has_batch_norm(request->training);
     }
     return options;
@@ -96,8 +99,8 @@ int plan_select(const struct plan_request *request, const struct strategy *asked
 
     if (strategy_select(asked, &options, plan_strategy_path(request), &plan->selection, errors) <
             0 ||
-        topology_build(&plan->selection.final, plan->world, plan_strategy_path(request),
-                       &plan->topology, errors) < 0)
+        topology_build(&plan->selection.final, plan->world, &options.job,
+                       plan_strategy_path(request), &plan->topology, errors) < 0)
         return -EINVAL;
     plan->cell = cells_place(&plan->topology, request->rank).cell;
     list_obstacles(request, plan);
@@ -126,7 +129,7 @@ void plan_obstacles(const struct plan_request *request, struct fleet_errors *err
         select_roughly(asked, &options, plan_strategy_path(request), &plan.selection,
                        &plan.topology);
     else
-        (void)topology_build(&plan.selection.final, plan.world, "", &plan.topology, &ignored);
+        (void)topology_build(&plan.selection.final, plan.world, NULL, "", &plan.topology, &ignored);
     fleet_errors_release(&ignored);
     list_obstacles(request, &plan);
     refuse_obstacles(request, asked, &plan, errors);
@@ -142,7 +145,7 @@ static struct topology grid_of(const struct plan_request *request, int world)
     struct topology grid = {0};
 
     if (strategy_select(request->strategy, &options, "", &plan.selection, &ignored) == 0 &&
-        topology_build(&plan.selection.final, world, "", &plan.topology, &ignored) == 0 &&
+        topology_build(&plan.selection.final, world, NULL, "", &plan.topology, &ignored) == 0 &&
         cells_count(&plan.topology) > 1)
         grid = plan.topology;
     fleet_errors_release(&ignored);

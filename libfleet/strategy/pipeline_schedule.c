@@ -63,10 +63,11 @@ int pipeline_check(const struct pipeline_shape *shape, struct fleet_error *err)
         return fleet_error(err, -EINVAL, "zero-bubble is an order of its own: not with F-then-B");
     if (shape->micro_batches < shape->stages)
         return fleet_error(err, -EINVAL,
-                           "%d micro-batches are fewer than the %d pipeline stages: at least %d "
-                           "micro-batches, or at most %d stages",
-                           shape->micro_batches, shape->stages, shape->stages,
-                           shape->micro_batches);
+                           "%d micro-batch%s fewer than the %d pipeline stages: at least %d "
+                           "micro-batches, or at most %d stage%s",
+                           shape->micro_batches, shape->micro_batches == 1 ? " is" : "es are",
+                           shape->stages, shape->stages, shape->micro_batches,
+                           shape->micro_batches == 1 ? "" : "s");
     return 0;
 }
 

@@ -368,7 +368,8 @@ int strategy_select(const struct strategy *s, const struct select_options *optio
         select_full(&x);
     merge_inside_sharding(&x);
     if (knows_grid && has_legal_degrees(&x.strategy))
-        (void)topology_build(&x.strategy, options->world_size, path, &topology, errors);
+        (void)topology_build(&x.strategy, options->world_size, &options->job, path, &topology,
+                             errors);
     result.final = x.strategy; /* moved */
     if (errors->count > before || !knows_grid) {
         select_result_release(&result);
@@ -432,7 +433,7 @@ void select_roughly(const struct strategy *s, const struct select_options *optio
         select_full(&x);
     merge_inside_sharding(&x);
     if (!select_knows_grid(options->unread, path) || !has_legal_degrees(&x.strategy) ||
-        topology_build(&x.strategy, options->world_size, "", out_topology, &ignored) < 0)
+        topology_build(&x.strategy, options->world_size, NULL, "", out_topology, &ignored) < 0)
         guess_topology(&x.strategy, options->world_size, out_topology);
     out->final = x.strategy; /* moved */
     if (options->policy == STRATEGY_FULL)

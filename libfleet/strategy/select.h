@@ -23,9 +23,9 @@
 #include <stdint.h>
 
 #include "libfleet/strategy/strategy.h"
+#include "libfleet/strategy/topology.h"
 
 struct fleet_errors;
-struct topology;
 
 #define SELECT_NAMES_MAX     24
 #define SELECT_UNKNOWN_WORLD 0
@@ -64,9 +64,10 @@ struct select_options {
     const char
         *optimizer; /* "momentum" or "Momentum", …; NULL: unknown, taken to be the right one */
     /* Of the training block: */
-    bool has_decay;        /* the optimizer has a weight decay of its own */
-    int64_t steps;         /* batches of the job; 0: unknown */
-    bool lacks_batch_norm; /* the model has no batch normalization; false: it has, or not known */
+    bool has_decay;          /* the optimizer has a weight decay of its own */
+    int64_t steps;           /* batches of the job; 0: unknown */
+    bool lacks_batch_norm;   /* the model has no batch normalization; false: it has, or not known */
+    struct topology_job job; /* for the numbers that errors suggest */
     const struct fleet_errors *unread; /* values that could not be read, by full path; NULL: none */
 };
 

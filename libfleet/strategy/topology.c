@@ -39,6 +39,7 @@ struct builder {
     const struct strategy *strategy;
     struct axis axes[TOPOLOGY_AXES];
     int world;
+    struct topology_job job;
     const char *path;
     struct fleet_errors *errors;
 };
@@ -124,7 +125,6 @@ static void settle(struct builder *b)
 
     for (int i = 0; i < TOPOLOGY_AXES; i++) {
         struct axis *a = &b->axes[i];
-
         a->degree = a->count > 0 ? a->sources[0].degree : 1;
         for (size_t j = 1; j < a->count; j++) {
             FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -162,6 +162,14 @@ struct search {
     size_t count;
 };
 
+/* Can the model be divided so? */
+static bool is_possible(const struct topology_job *job, int axis, int degree)
+{
+    if (axis == TOPOLOGY_MODEL)
+        return job->heads % degree == 0 && job->hidden % degree == 0;
+    return axis != TOPOLOGY_PIPELINE || job->layers == 0 || degree <= job->layers;
+}
+
 static void keep_if_near(struct search *s, double distance)
 {
     size_t place = s->count;
@@ -198,8 +206,7 @@ static void search_from(struct search *s, int axis, int rest, double distance)
     }
     for (int i = 0; i < s->divisor_count && s->divisors[i] <= rest; i++) {
         int d = s->divisors[i];
-
-        if (rest % d != 0)
+        if (rest % d != 0 || !is_possible(&s->b->job, axis, d))
             continue;
         s->degree[axis] = d;
         search_from(s, axis + 1, rest / d,
@@ -227,17 +234,36 @@ static int print_degrees(const struct builder *b, const int *degree, struct flee
     return count;
 }
 
-/* The world sizes nearest to `world` that the degrees fit; none is above the limit. */
-static void append_worlds(int world, long long product, bool exact, struct fleet_strbuf *out)
+static void print_world(const struct builder *b, struct fleet_strbuf *out)
 {
-    long long below = exact ? 0 : world / product * product;
-    long long above = exact ? product : below + product;
+    int ranks = b->job.ranks_of_worker, workers = b->world / ranks;
+    if (ranks > 1)
+        fleet_strbuf_appendf(out, "the %d ranks of %d worker%s", b->world, workers,
+                             workers > 1 ? "s" : "");
+    else
+        fleet_strbuf_appendf(out, "%d worker%s", workers, workers > 1 ? "s" : "");
+}
 
+/* The numbers of workers nearest to the job's that the degrees fit; none is above the limit. */
+static void append_worlds(const struct builder *b, long long product, bool exact,
+                          struct fleet_strbuf *out)
+{
+    int ranks = b->job.ranks_of_worker;
+    long long step = product, below, above;
+    bool has_above;
+    while (step % ranks != 0)
+        step += product;
+    below = exact ? 0 : b->world / step * step;
+    above = exact ? product : below + step;
+    has_above = above <= TOPOLOGY_WORLD_MAX && above % ranks == 0;
+    for (int i = 0; i < TOPOLOGY_AXES; i++)
+        if (!is_possible(&b->job, i, b->axes[i].degree))
+            return; /* no number of workers would do */
     if (below > 0)
-        fleet_strbuf_appendf(out, "%lld", below);
-    if (above <= TOPOLOGY_WORLD_MAX)
-        fleet_strbuf_appendf(out, "%s%lld", below > 0 ? " or " : "", above);
-    if (below > 0 || above <= TOPOLOGY_WORLD_MAX)
+        fleet_strbuf_appendf(out, "%lld", below / ranks);
+    if (has_above)
+        fleet_strbuf_appendf(out, "%s%lld", below > 0 ? " or " : "", above / ranks);
+    if (below > 0 || has_above)
         fleet_strbuf_append(out, " workers");
 }
 
@@ -248,7 +274,7 @@ static const char *blamed_field(const struct source *source)
 
 static void refuse_product(struct builder *b, long long product, bool exact)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0}, nearest = {0};
     struct search search = {.b = b, .exact = exact};
     int degree[TOPOLOGY_AXES];
     const char *field = "";
@@ -265,15 +291,15 @@ static void refuse_product(struct builder *b, long long product, bool exact)
 
     if (print_degrees(b, degree, &text) > 1)
         fleet_strbuf_appendf(&text, " is %lld, which", product);
-    fleet_strbuf_appendf(&text, " %s %d worker%s; nearest possible: ",
-                         exact ? "is not" : "does not divide", b->world, b->world > 1 ? "s" : "");
-    append_worlds(b->world, product, exact, &text);
+    fleet_strbuf_append(&text, exact ? " is not " : " does not divide ");
+    print_world(b, &text);
+    append_worlds(b, product, exact, &nearest);
     for (size_t i = 0; i < search.count; i++) {
-        fleet_strbuf_append(&text, i == 0 && product <= TOPOLOGY_WORLD_MAX ? "; or "
-                                   : i > 0                                 ? ", or "
-                                                                           : "");
-        (void)print_degrees(b, search.best[i].degree, &text);
+        fleet_strbuf_append(&nearest, i > 0 ? ", or " : nearest.length > 0 ? "; or " : "");
+        (void)print_degrees(b, search.best[i].degree, &nearest);
     }
+    if (nearest.length > 0)
+        fleet_strbuf_appendf(&text, "; nearest possible: %s", nearest.text);
     refuse(b, field, text.text);
 }
 
@@ -374,12 +400,17 @@ static void shard_data(const struct builder *b, struct topology *t)
             t->order[i] = TOPOLOGY_SHARDING;
 }
 
-int topology_build(const struct strategy *s, int world, const char *path, struct topology *out,
-                   struct fleet_errors *errors)
+int topology_build(const struct strategy *s, int world, const struct topology_job *job,
+                   const char *path, struct topology *out, struct fleet_errors *errors)
 {
-    struct builder b = {.strategy = s, .world = world, .path = path, .errors = errors};
+    struct builder b = {.strategy = s,
+                        .world = world,
+                        .job = job ? *job : (struct topology_job){0},
+                        .path = path,
+                        .errors = errors};
     size_t before = errors->count;
-
+    if (b.job.ranks_of_worker < 1)
+        b.job.ranks_of_worker = 1;
     if (world < 1 || world > TOPOLOGY_WORLD_MAX) {
         fleet_errors_add(errors, path, "the number of workers must be from 1 to %d, not %d",
                          TOPOLOGY_WORLD_MAX, world);

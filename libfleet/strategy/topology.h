@@ -36,6 +36,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "libfleet/base/limits.h"
 #include "libfleet/strategy/strategy.h"
@@ -60,13 +61,21 @@ struct topology {
     bool data_is_sharded;                    /* the sharding axis is that of data parallelism */
 };
 
+/* What is known of the job, for the numbers that an error suggests. 0: not known. */
+struct topology_job {
+    int ranks_of_worker;   /* a user gives the number of workers, and each has so many ranks */
+    int64_t heads, hidden; /* the model degree divides both */
+    int64_t layers;        /* there are at most so many stages */
+};
+
 /*
  * The grid of `world` ranks, 1 … TOPOLOGY_WORLD_MAX. -EINVAL if the product of the degrees is not
- * the world, or if degrees contradict each other: the errors name them and the nearest valid ones.
- * Each reported path starts with `path`. Call strategy_check() before.
+ * the world, or if degrees contradict each other: the errors name them and the nearest valid ones
+ * that `job` allows (NULL: nothing is known of it). Each reported path starts with `path`. Call
+ * strategy_check() before.
  */
-int topology_build(const struct strategy *s, int world, const char *path, struct topology *out,
-                   struct fleet_errors *errors);
+int topology_build(const struct strategy *s, int world, const struct topology_job *job,
+                   const char *path, struct topology *out, struct fleet_errors *errors);
 
 /*
  * The fewest ranks that the degrees of the strategy allow: the product of the given degrees, at

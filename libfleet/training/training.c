@@ -18,6 +18,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/training/training_ranks.h"
 
 /* ---- presets ------------------------------------------------------------------------------- */
 
@@ -399,30 +400,6 @@ void training_config_release(struct training_config *config)
     fleet_object_release(&training_type, config);
 }
 
-/* Round up: a batch that is no multiple has one more, incomplete micro-batch, so no job is refused
- * wrongly. */
-static int64_t micro_batches_at_most(const struct training_config *config)
-{
-    return (config->global_batch_size + config->micro_batch_size - 1) / config->micro_batch_size;
-}
-
-static void check_workers(const struct training_config *config, const char *path,
-                          const struct training_surroundings *around, struct fleet_errors *errors)
-{
-    int64_t k = around->gradient_merge_k > 1 ? around->gradient_merge_k : 1, leaves;
-
-    if (__builtin_mul_overflow(micro_batches_at_most(config), k, &leaves))
-        leaves = INT64_MAX;
-    if (around->world_size > leaves)
-        fleet_errors_add(errors, around->world_path ? around->world_path : path,
-                         "%" PRId64 " workers, but a step has only %" PRId64
-                         " micro-batch%s (globalBatchSize %" PRId64 " / microBatchSize %" PRId64
-                         "%s): some would have nothing to do",
-                         around->world_size, leaves, leaves == 1 ? "" : "es",
-                         config->global_batch_size, config->micro_batch_size,
-                         k > 1 ? ", times gradient_merge's k_steps" : "");
-}
-
 int training_config_check(const struct training_config *config, const char *path,
                           const struct training_surroundings *surroundings,
                           struct fleet_errors *errors)
@@ -432,7 +409,7 @@ int training_config_check(const struct training_config *config, const char *path
     int64_t k = surroundings->gradient_merge_k > 1 ? surroundings->gradient_merge_k : 1;
 
     if (is_known(&report, "globalBatchSize") && is_known(&report, "microBatchSize"))
-        check_workers(config, path, surroundings, errors);
+        training_ranks_check(config, path, surroundings, errors);
     if (surroundings->amp && config->precision_given && config->precision == TRAINING_FP32 &&
         is_known(&report, "precision"))
         refuse(&report, "precision",

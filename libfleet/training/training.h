@@ -288,6 +288,8 @@ void training_config_release(struct training_config *config);
 /* The values outside the block that its checks need. */
 struct training_surroundings {
     int64_t world_size;     /* ranks that share the micro-batches (data-parallel); 0 = not known */
+    int ranks_of_replica;   /* each of them stands for so many that share a model; 0 = 1 */
+    int ranks_of_worker;    /* 0 = 1 */
     const char *world_path; /* the field that sets it, for errors: "spec.worker.replicas" */
     int64_t gradient_merge_k;          /* k_steps, 1 when gradient_merge is off */
     bool amp;                          /* strategy.amp */

@@ -69,7 +69,7 @@ static void walk_grid(void)
     s.hybrid_configs.mp_degree = 8;
     s.hybrid_configs.pp_degree = 8;
     s.hybrid_configs.has_mp_degree = s.hybrid_configs.has_pp_degree = KNOB_BY_NAME;
-    fleet_assert(topology_build(&s, WORLD, "", &t, &errors) == 0);
+    fleet_assert(topology_build(&s, WORLD, NULL, "", &t, &errors) == 0);
     for (int rank = 0; rank < WORLD; rank++)
         for (int axis = 0; axis < TOPOLOGY_AXES; axis++)
             (void)topology_group(&t, (enum topology_axis)axis, rank, group);

@@ -25,7 +25,7 @@ static void check_grid(const struct strategy *s, int world)
     struct topology t;
     int at[TOPOLOGY_AXES], group[WORLD_MAX];
 
-    fleet_assert(topology_build(s, world, "", &t, &errors) == 0);
+    fleet_assert(topology_build(s, world, NULL, "", &t, &errors) == 0);
     for (int axis = 0; axis < TOPOLOGY_AXES; axis++) {
         bool seen[WORLD_MAX] = {false};
         int members = 0;

@@ -358,7 +358,7 @@ static void check_sharding(const cJSON *row, const struct program *program,
         .has_norm = strstr(golden_string(row, "optimizer"), "ClipGradByGlobalNorm") != NULL,
         .has_flag = final->amp};
 
-    if (topology_build(final, golden_int(row, "workers"), "", &grid, &errors) < 0)
+    if (topology_build(final, golden_int(row, "workers"), NULL, "", &grid, &errors) < 0)
         golden_fail("%s: %s", errors.items[0].path, errors.items[0].message);
     sharding.shards = grid.degree[TOPOLOGY_SHARDING];
     sharding.groups = grid.degree[TOPOLOGY_DATA];

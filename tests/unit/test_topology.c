@@ -21,7 +21,7 @@
 #include "tests/unit/strategy_text.h"
 
 /* "model 1 sequence 1 sharding 4 …", ones left out, or the errors. */
-static char *degrees(const char *json, int world)
+static char *degrees(const char *json, int world, const struct topology_job *job)
 {
     struct fleet_strbuf out = {0};
     struct fleet_errors errors = {0};
@@ -31,7 +31,7 @@ static char *degrees(const char *json, int world)
 
     if (refused)
         fail_msg("%s: %s", json, refused);
-    if (topology_build(&s, world, "", &t, &errors) < 0) {
+    if (topology_build(&s, world, job, "", &t, &errors) < 0) {
         strategy_release(&s);
         return strategy_text_errors(&errors);
     }
@@ -44,13 +44,19 @@ static char *degrees(const char *json, int world)
     return fleet_strbuf_take(&out);
 }
 
-static void expect(const char *json, int world, const char *expected)
+static void expect_for(const struct topology_job *job, const char *json, int world,
+                       const char *expected)
 {
-    char *got = degrees(json, world);
+    char *got = degrees(json, world, job);
 
     if (strcmp(got, expected) != 0)
         fail_msg("%s on %d\n  expected: %s\n  actual:   %s", json, world, expected, got);
     free(got);
+}
+
+static void expect(const char *json, int world, const char *expected)
+{
+    expect_for(NULL, json, world, expected);
 }
 
 static void test_topology__degrees_come_from_what_was_asked(void **state)
@@ -132,6 +138,38 @@ static void test_topology__impossible_degrees_name_the_nearest(void **state)
     expect("{}", 0, "the number of workers must be from 1 to 65536, not 0");
 }
 
+static void test_topology__suggestions_fit_the_model(void **state)
+{
+    static const char asked[] = "{'hybrid_configs': {'mp_degree': 2, 'pp_degree': 2}}";
+    const struct topology_job two_heads = {.heads = 2, .hidden = 128, .layers = 2};
+
+    (void)state;
+    expect_for(&two_heads, asked, 6,
+               "hybrid_configs.mp_degree: mp_degree 2 × pp_degree 2 is 4, which does not divide 6 "
+               "workers; nearest possible: 4 or 8 workers; or mp_degree 1 × pp_degree 2, or "
+               "mp_degree 2 × pp_degree 1");
+    /* no number of workers makes a model of two heads divisible by three */
+    expect_for(&two_heads, "{'hybrid_configs': {'mp_degree': 3}}", 4,
+               "hybrid_configs.mp_degree: mp_degree 3 does not divide 4 workers; nearest possible: "
+               "mp_degree 2, or mp_degree 1");
+}
+
+static void test_topology__suggestions_count_workers(void **state)
+{
+    static const char asked[] = "{'hybrid_configs': {'mp_degree': 2, 'pp_degree': 2}}";
+
+    (void)state;
+    expect_for(&(struct topology_job){.ranks_of_worker = 3}, asked, 15,
+               "hybrid_configs.mp_degree: mp_degree 2 × pp_degree 2 is 4, which does not divide "
+               "the 15 ranks of 5 workers; nearest possible: 4 or 8 workers; or mp_degree 1 × "
+               "pp_degree 3, or mp_degree 3 × pp_degree 1");
+    expect_for(&(struct topology_job){.ranks_of_worker = 3},
+               "{'hybrid_configs': {'mp_degree': 2, 'dp_degree': 2}}", 3,
+               "hybrid_configs.mp_degree: mp_degree 2 × dp_degree 2 is 4, which is not the 3 ranks "
+               "of 1 worker; nearest possible: mp_degree 1 × dp_degree 3, or mp_degree 3 × "
+               "dp_degree 1");
+}
+
 static void test_topology__two_fields_must_agree(void **state)
 {
     (void)state;
@@ -155,7 +193,7 @@ static void test_topology__ranks_count_model_sharding_pipeline_data(void **state
     (void)state;
     assert_null(strategy_text_read(
         &s, "{'hybrid_configs': {'mp_degree': 2, 'sharding_degree': 2, 'pp_degree': 2}}"));
-    assert_int_equal(topology_build(&s, 16, "", &t, &errors), 0);
+    assert_int_equal(topology_build(&s, 16, NULL, "", &t, &errors), 0);
     topology_coordinates(&t, 5, at);
     assert_int_equal(at[TOPOLOGY_MODEL], 1);
     assert_int_equal(at[TOPOLOGY_SHARDING], 0);
@@ -177,7 +215,7 @@ static void test_topology__hybrid_dp_groups_are_consecutive(void **state)
     (void)state;
     assert_null(strategy_text_read(&s, "{'sharding': true, 'sharding_configs':"
                                        " {'sharding_group_size': 4, 'hybrid_dp': true}}"));
-    assert_int_equal(topology_build(&s, 8, "", &t, &errors), 0);
+    assert_int_equal(topology_build(&s, 8, NULL, "", &t, &errors), 0);
     assert_int_equal(topology_group(&t, TOPOLOGY_SHARDING, 6, group), 2); /* 6 mod 4 */
     for (int i = 0; i < 4; i++)
         assert_int_equal(group[i], 4 + i);
@@ -196,7 +234,7 @@ static void test_topology__the_order_of_axes_can_be_given(void **state)
     (void)state;
     assert_null(strategy_text_read(&s, "{'hybrid_configs': {'dp_degree': 2, 'pp_degree': 2,"
                                        " 'order': ['pp', 'dp', 'sharding', 'sep', 'mp']}}"));
-    assert_int_equal(topology_build(&s, 4, "", &t, &errors), 0);
+    assert_int_equal(topology_build(&s, 4, NULL, "", &t, &errors), 0);
     topology_coordinates(&t, 1, at);
     assert_int_equal(at[TOPOLOGY_DATA], 1);
     assert_int_equal(at[TOPOLOGY_PIPELINE], 0);
@@ -274,7 +312,7 @@ static void test_topology__holds_its_invariants_at_random(void **state)
             "{'hybrid_configs': {'mp_degree': %d, 'pp_degree': %d, 'sharding_degree': %d}}", mp, pp,
             sharding);
         assert_null(strategy_text_read(&s, json));
-        if (topology_build(&s, world, "", &t, &errors) < 0)
+        if (topology_build(&s, world, NULL, "", &t, &errors) < 0)
             fail_msg("%s on %d: %s", json, world, errors.items[0].message);
         broken = broken_invariant(&t);
         if (broken)
@@ -319,6 +357,8 @@ int main(void)
         cmocka_unit_test(test_topology__ranks_that_are_not_several_groups_are_one),
         cmocka_unit_test(test_topology__an_open_pipeline_takes_what_is_left),
         cmocka_unit_test(test_topology__impossible_degrees_name_the_nearest),
+        cmocka_unit_test(test_topology__suggestions_fit_the_model),
+        cmocka_unit_test(test_topology__suggestions_count_workers),
         cmocka_unit_test(test_topology__two_fields_must_agree),
         cmocka_unit_test(test_topology__ranks_count_model_sharding_pipeline_data),
         cmocka_unit_test(test_topology__hybrid_dp_groups_are_consecutive),

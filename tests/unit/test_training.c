@@ -354,6 +354,14 @@ static void test_training__surroundings_are_checked(void **state)
         "spec.worker.replicas: 5 workers, but a step has only 4 micro-batches "
         "(globalBatchSize 8 / microBatchSize 2): some would have nothing to do\n");
     assert_check(MODEL DATA OPTIMIZER BATCH,
+                 (struct training_surroundings){.world_size = 5,
+                                                .ranks_of_replica = 4,
+                                                .ranks_of_worker = 2,
+                                                .world_path = "spec.worker.replicas"},
+                 "spec.worker.replicas: 5 replicas of the model, but a step has only 4 "
+                 "micro-batches (globalBatchSize 8 / microBatchSize 2): some would have nothing to "
+                 "do; at most 8 workers would all have work\n");
+    assert_check(MODEL DATA OPTIMIZER BATCH,
                  (struct training_surroundings){.world_size = 8, .gradient_merge_k = 2}, "");
     assert_check(MODEL DATA OPTIMIZER BATCH,
                  (struct training_surroundings){

@@ -139,8 +139,9 @@ static void test_validation__every_worker_has_a_micro_batch(void **state)
                "spec.worker.maxReplicas: 9 workers, but a step has only 8 micro-batches "
                "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
     assert_job("j", "  worker: {replicas: 4, processesPerPod: 3}\n",
-               "spec.worker.replicas: 12 workers, but a step has only 8 micro-batches "
-               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
+               "spec.worker.replicas: 12 ranks, but a step has only 8 micro-batches "
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do; at most 2 "
+               "workers would all have work\n");
     assert_job("j",
                "  worker: {replicas: 16}\n"
                "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 2}}\n",
