@@ -9,16 +9,12 @@ setup_file() {
     start_installation
 }
 
-works_with() { # works_with JOB COUNT: so many workers train, and no other pod of it is there
-    field_is "$1" state Running && field_is "$1" workers.ready "$2" && [ "$(pods_of "$1" | wc -l)" = "$2" ]
-}
-
 @test "scaled from 2 to 4 to 3 while it trains" {
     start_endless scaled 'minReplicas: 1, maxReplicas: 4' replicas=2
     kubectl scale fj scaled --replicas=4
-    eventually "$LIMIT" works_with scaled 4
+    eventually "$LIMIT" trains_with scaled 4
     kubectl scale fj scaled --replicas=3
-    eventually "$LIMIT" works_with scaled 3
+    eventually "$LIMIT" trains_with scaled 3
     stops_like_reference scaled
     field_is scaled restarts.count 0
     [[ "$(field scaled 'restarts.history[*].lostSteps')" =~ ^(0( 0)*)?$ ]]

@@ -73,7 +73,7 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
 }
 
 @test "the controller refuses a misspelt knob with what was meant, and all errors at once" {
-    { job_file knob && printf '  strategy: {gradient_merg: true, amp_configs: {init_los_scaling: 2}}\n'; } | kubectl apply -f -
+    job_file knob strategy='gradient_merg: true, amp_configs: {init_los_scaling: 2}' | kubectl apply -f -
     not_accepted knob 'spec.strategy.gradient_merg' 'did you mean "gradient_merge"?' \
         'spec.strategy.amp_configs.init_los_scaling' 'did you mean "init_loss_scaling"?'
     eventually "$LIMIT" shows knob 'knob  *Refused  *InvalidSpec  *0'
@@ -83,13 +83,36 @@ not_accepted() { # not_accepted JOB WORDS…: Accepted=False with all of the wor
     remove_job knob
 }
 
-# condition_says JOB CONDITION WORDS…: the condition has all of the words, in reason or message
-condition_says() {
-    local text words
-    text=$(kubectl get fj "$1" -o jsonpath="{.status.conditions[?(@.type==\"$2\")]['reason','message']}")
-    for words in "${@:3}"; do
-        [[ $text == *"$words"* ]] || { printf 'expected: %s\nactual: %s\n' "$words" "$text"; return 1; }
-    done
+# A job that no grid of ranks can run: [LINE] is another one of the spec.
+bad_grid() { # bad_grid NAME REPLICAS STRATEGY [LINE]
+    { job_file "grid-$1" replicas="$2" strategy="$3" && printf '  %s\n' "${4:-}"; } \
+        >"$BATS_TEST_TMPDIR/$1.yaml"
+    kubectl apply -f "$BATS_TEST_TMPDIR/$1.yaml"
+}
+
+# With the words of `fleetjob validate`, WORDS among them.
+is_refused_as_here() { # is_refused_as_here NAME WORDS
+    local words
+    ! words=$(build/bin/fleetjob validate "$BATS_TEST_TMPDIR/$1.yaml" 2>&1)
+    [[ $words == *"$2"* ]] || { printf 'expected: %s\nactual: %s\n' "$2" "$words"; return 1; }
+    not_accepted "grid-$1" "$words"
+    remove_job "grid-$1"
+}
+
+@test "a grid that does not fit is refused with the nearest numbers that do, before a pod exists" {
+    bad_grid layers 3 'pipeline: true, hybrid_configs: {pp_degree: 3}'
+    bad_grid heads 4 'hybrid_configs: {mp_degree: 4}'
+    bad_grid batches 8 'pipeline: true, hybrid_configs: {pp_degree: 2}'
+    bad_grid chunks 2 'pipeline: true, hybrid_configs: {pp_degree: 2}' \
+        'strategyOptions: {pipelineChunks: 2}'
+    bad_grid product 4 'pipeline: true, hybrid_configs: {pp_degree: 2, mp_degree: 2, dp_degree: 2}'
+    bad_grid world 3 'pipeline: true, hybrid_configs: {pp_degree: 2}'
+    is_refused_as_here layers 'at most 2 stages'
+    is_refused_as_here heads '2 would'
+    is_refused_as_here batches 'globalBatchSize 16 would do'
+    is_refused_as_here chunks 'or 1 chunk'
+    is_refused_as_here product 'nearest possible: 8 workers'
+    is_refused_as_here world 'nearest possible: 2 or 4 workers'
 }
 
 @test "pods that cannot be made or placed: the job says why" {
@@ -124,14 +147,6 @@ END
 }
 
 # ---- seen ----------------------------------------------------------------------------------------
-
-describes() { # describes JOB WORDS…: what kubectl tells has all of them
-    local text words
-    text=$(kubectl describe fj "$1")
-    for words in "${@:2}"; do
-        [[ $text == *"$words"* ]] || { printf 'expected: %s\nactual:\n%s\n' "$words" "$text"; return 1; }
-    done
-}
 
 @test "kubectl get, describe and logs answer; no DNS is there or needed" {
     is_empty kubectl get services -n kube-system -o name

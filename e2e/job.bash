@@ -8,8 +8,9 @@
 # A job file: [key=value…] set replicas, steps, and lines of worker, strategy and runPolicy. Its
 # steps are long enough that workers work more than they wait for each other: a machine with more to
 # do slows the others many times as much.
-job_file() { # job_file NAME [replicas=N] [steps=N] [worker='…'] [policy='…'] [checkpoint='…']
-    local name=$1 replicas=4 steps=${STEPS:-} worker='' policy='' checkpoint='' setting
+# job_file NAME [replicas=N] [steps=N] [worker='…'] [strategy='…'] [checkpoint='…'] [policy='…']
+job_file() {
+    local name=$1 replicas=4 steps=${STEPS:-} worker='' strategy='' policy='' checkpoint='' setting
     shift
     for setting in "$@"; do
         local "${setting%%=*}=${setting#*=}"
@@ -20,6 +21,7 @@ kind: FleetJob
 metadata: {name: $name}
 spec:
   worker: {replicas: $replicas${worker:+, $worker}}
+  ${strategy:+strategy: {$strategy\}}
   training:
     model: {name: gpt, layers: 2, heads: 2, width: 128, context: 128}
     data: {tokenizer: synthetic-markov, symbols: 64}

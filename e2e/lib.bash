@@ -168,6 +168,11 @@ field_at_least() { # field_at_least JOB PATH NUMBER
         printf '%s of %s: expected at least %s, actual "%s"\n' "$2" "$1" "$3" "$actual"; return 1; }
 }
 
+trains_with() { # trains_with JOB MEMBERS [PODS]: so many train; the others are ready, as spares
+    field_is "$1" state Running && field_is "$1" rendezvous.members "$2" &&
+        field_is "$1" workers.ready "${3:-$2}" && [ "$(pods_of "$1" | wc -l)" = "${3:-$2}" ]
+}
+
 # It trains, and so many generations have followed the first: each is in the history once it has
 # done a step.
 restarts_are_over() { # restarts_are_over JOB COUNT
@@ -179,6 +184,24 @@ restarts_are_over() { # restarts_are_over JOB COUNT
 has_new_worker() { # has_new_worker JOB INDEX COUNT
     field_at_least "$1" rendezvous.generation 2 && field_is "$1" "attempts.$2" 1 &&
         field_is "$1" state Running && field_is "$1" workers.ready "$3"
+}
+
+# condition_says JOB CONDITION WORDS…: the condition has all of the words, in reason or message
+condition_says() {
+    local text words
+    text=$(kubectl get fj "$1" -n "$namespace" \
+        -o jsonpath="{.status.conditions[?(@.type==\"$2\")]['reason','message']}")
+    for words in "${@:3}"; do
+        [[ $text == *"$words"* ]] || { printf 'expected: %s\nactual: %s\n' "$words" "$text"; return 1; }
+    done
+}
+
+describes() { # describes JOB WORDS…: what kubectl tells has all of them
+    local text words
+    text=$(kubectl describe fj "$1" -n "$namespace")
+    for words in "${@:2}"; do
+        [[ $text == *"$words"* ]] || { printf 'expected: %s\nactual:\n%s\n' "$words" "$text"; return 1; }
+    done
 }
 
 pods_of() { # pods_of JOB: NAME UID a line

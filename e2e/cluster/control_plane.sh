@@ -57,7 +57,8 @@ CONFIG
         --authorization-kubeconfig="$state/pki/manager.conf" \
         --service-account-private-key-file="$state/pki/sa.key" --root-ca-file="$state/pki/ca.crt" \
         --use-service-account-credentials --leader-elect=false \
-        --node-monitor-grace-period=10s --node-monitor-period=1s "$@"
+        --node-monitor-grace-period=10s --node-monitor-period=1s \
+        --horizontal-pod-autoscaler-sync-period=2s "$@"
     run scheduler "$k8s" scheduler --kubeconfig="$state/pki/scheduler.conf" \
         --authentication-kubeconfig="$state/pki/scheduler.conf" \
         --authorization-kubeconfig="$state/pki/scheduler.conf" --leader-elect=false "$@"

@@ -128,7 +128,8 @@ static const struct fleet_field workers_fields[] = {
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_workers, ready),
      .default_text = "0",
-     .description = "Workers that are members of the running generation."},
+     .description = "Workers that train or are ready to, spares included. "
+                    "rendezvous.members of them train."},
     {.name = "succeeded",
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_workers, succeeded),
