@@ -5,12 +5,14 @@
 
 load lib
 
-exact=(sharding parameters cells hybrid lamb fp16 norms) # a lost worker changes no bit
+exact=(sharding parameters cells grid shards hybrid lamb fp16 norms) # a lost worker changes no bit
 lossy=(localsgd adaptive dgc) # a lost worker takes something along: they are left alone
 declare -gA strategies=(
     [sharding]='sharding: true, gradient_merge: true, gradient_merge_configs: {k_steps: 2}'
     [parameters]='sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.5}'
     [cells]='sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.2}, hybrid_configs: {sharding_degree: 2, mp_degree: 2}'
+    [grid]='pipeline: true, hybrid_configs: {dp_degree: 2, pp_degree: 2, mp_degree: 2}'
+    [shards]='sharding: true, pipeline: true, sharding_configs: {stage: 2}, hybrid_configs: {sharding_degree: 2, pp_degree: 2, mp_degree: 2}'
     [norms]='sync_batch_norm: true'
     [hybrid]='sharding: true, sharding_configs: {hybrid_dp: true, sharding_group_size: 2}, recompute: true'
     [lamb]='sharding: true, lamb: true'
@@ -19,7 +21,8 @@ declare -gA strategies=(
     [adaptive]='adaptive_localsgd: true, adaptive_localsgd_configs: {init_k_steps: 4}'
     [dgc]='dgc: true, dgc_configs: {rampup_begin_step: 3, sparsity: [0.9]}'
 )
-declare -gA workers=([hybrid]=4 [cells]=4)
+declare -gA workers=([hybrid]=4 [cells]=4 [grid]=4 [shards]=4)
+declare -gA processes=([grid]=2 [shards]=2) # eight ranks
 declare -gA optimizers=(
     [lamb]='adam, learningRate: 1.0e-3'
     [localsgd]='momentum, learningRate: 0.02'
@@ -79,7 +82,7 @@ apiVersion: fleetjob.dev/v1alpha1
 kind: FleetJob
 metadata: {name: knob-$1}
 spec:
-  worker: {replicas: ${workers[$1]:-2}$(template "$1")}
+  worker: {replicas: ${workers[$1]:-2}, processesPerPod: ${processes[$1]:-1}$(template "$1")}
   strategy: {${strategies[$1]}}
   training:
     model: $(model "$1")
