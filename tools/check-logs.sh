@@ -29,10 +29,12 @@ libfleet/base/assert.c
 '
 bad=0
 
-# (1) Only programs log; their libraries return errors. The log of samples belongs to the trainer.
+# (1) Only programs log; their libraries return errors. The log of samples and the progress of data
+# that comes from a store belong to the trainer.
 if git grep -nE '\bfleet_log_(error|warning|info|debug|write)\(' -- libfleet controller/fleetjob \
     controller/machinery agent/runtime distributed \
-    ':!libfleet/base/log.[ch]' ':!agent/runtime/main.c' ':!agent/runtime/step/sample_log.c'; then
+    ':!libfleet/base/log.[ch]' ':!agent/runtime/main.c' ':!agent/runtime/step/sample_log.c' \
+    ':!agent/runtime/store/progress.c'; then
     echo "^ this code returns errors, or calls reconciler_job_trouble()"
     bad=1
 fi

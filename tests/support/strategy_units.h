@@ -2,6 +2,7 @@
 #ifndef TESTS_SUPPORT_STRATEGY_UNITS_H
 #define TESTS_SUPPORT_STRATEGY_UNITS_H
 
+#include "libfleet/strategy/knobs.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/units.h"
 

@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "agent/runtime/store/listing.h"
+#include "agent/runtime/store/progress.h"
 #include "agent/runtime/store/store.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/log.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
@@ -300,9 +300,7 @@ static int read_missing(const struct store *store, const char *place, const char
         return 0;
     rc = make_room(place, all, missing, err);
     if (rc == 0)
-        fleet_log_info("Reading data from the store", FLEET_STR("path", store_url(store)),
-                       FLEET_INT("files", (int64_t)count), FLEET_INT("bytes", (int64_t)missing),
-                       FLEET_STR("to", files));
+        progress_begin(store_url(store), (int64_t)count, missing, files);
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         FLEET_AUTO_FREE char *path = fleet_file_join(files, list->files[i].name);
         if (!is_there(files, &list->files[i]))
@@ -310,9 +308,7 @@ static int read_missing(const struct store *store, const char *place, const char
                            path, err);
     }
     if (rc == 0)
-        fleet_log_info("Read data from the store", FLEET_STR("path", store_url(store)),
-                       FLEET_INT("bytes", (int64_t)missing),
-                       FLEET_NUM("seconds", (fleet_monotonic_ms() - started_ms) / 1e3));
+        progress_end(store_url(store), missing, (fleet_monotonic_ms() - started_ms) / 1e3);
     return rc;
 }
 
@@ -344,8 +340,7 @@ static int bring(const char *url, const char *place, const char *files, struct l
         return rc;
     rc = listing_ask(store, &list, err);
     if (rc == -EAGAIN && use_earlier(place, files, &list)) {
-        fleet_log_warning("The store cannot be reached: using what was read before",
-                          FLEET_STR("path", url), FLEET_STR("err", err->text));
+        progress_unreachable(url, err);
         rc = 0;
     } else if (rc == 0) {
         rc = drop_changed(place, files, &list, err);

@@ -11,16 +11,14 @@
 #include <unistd.h>
 
 #include "agent/runtime/store/library.h"
+#include "agent/runtime/store/progress.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/log.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
-
-#define SAY_EVERY_MS 10000.0
 
 struct store {
     const struct library *library;
@@ -156,16 +154,6 @@ static char *part_path(const char *local, const struct fleet_fs_info *seen)
     return fleet_strbuf_take(&path);
 }
 
-/* Say how far it is, if it takes long. */
-static void say(const char *path, uint64_t done, uint64_t bytes, double *said_ms)
-{
-    if (fleet_monotonic_ms() - *said_ms < SAY_EVERY_MS)
-        return;
-    *said_ms = fleet_monotonic_ms();
-    fleet_log_info("Reading from the store", FLEET_STR("path", path),
-                   FLEET_INT("bytes", (int64_t)done), FLEET_INT("of", (int64_t)bytes));
-}
-
 /* Whole parts that an earlier process has read stay: each was durable before the next began. */
 static int read_parts(const struct store *store, const char *path, const struct fleet_fs_info *seen,
                       int fd, struct fleet_error *err)
@@ -181,8 +169,7 @@ static int read_parts(const struct store *store, const char *path, const struct 
                ? 0
                : (uint64_t)info.st_size / STORE_PART_BYTES * STORE_PART_BYTES;
     if (done > 0)
-        fleet_log_info("Going on with a file that was read in part", FLEET_STR("path", path),
-                       FLEET_INT("bytes", (int64_t)done), FLEET_INT("of", (int64_t)seen->bytes));
+        progress_resume(path, done, seen->bytes);
     while (rc == 0 && done < seen->bytes) {
         uint64_t left = seen->bytes - done;
         uint64_t bytes = left < STORE_PART_BYTES ? left : STORE_PART_BYTES;
@@ -190,7 +177,7 @@ static int read_parts(const struct store *store, const char *path, const struct 
         if (rc == 0 && fdatasync(fd) < 0)
             rc = fleet_error(err, -errno, "sync a file for %s: %s", path, strerror(errno));
         done += bytes;
-        say(path, done, seen->bytes, &said_ms);
+        progress_step(path, done, seen->bytes, &said_ms);
     }
     return rc;
 }
