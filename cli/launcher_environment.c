@@ -43,10 +43,21 @@ static bool has_name(const struct variables *v, const char *entry)
 static bool is_handed_on(const char *entry)
 {
     static const char *const names[] = {
-        "FLEET_BACKEND",      "FLEET_CUDA_LIBRARY",     "FLEET_CUDA_TF32",
-        "FLEET_CUDA_GRAPH",   "FLEET_CUBLASLT_LIBRARY", "FLEET_NCCL_LIBRARY",
-        "FLEET_ISA",          "FLEET_SHARED_MEMORY",    "FLEET_THREADS",
-        FLEET_LOG_FORMAT_ENV, "FLEET_SAMPLE_LOG",       "FLEET_SAVE_PATIENCE_SECONDS",
+        "FLEET_BACKEND",
+        "FLEET_CUDA_LIBRARY",
+        "FLEET_CUDA_TF32",
+        "FLEET_CUDA_GRAPH",
+        "FLEET_CUBLASLT_LIBRARY",
+        "FLEET_NCCL_LIBRARY",
+        "FLEET_ISA",
+        "FLEET_SHARED_MEMORY",
+        "FLEET_THREADS",
+        FLEET_LOG_FORMAT_ENV,
+        "FLEET_SAMPLE_LOG",
+        "FLEET_SAVE_PATIENCE_SECONDS",
+        "FLEET_LIBRARY",
+        "FLEET_CACHE",
+        "FLEET_CACHE_BYTES",
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
