@@ -322,7 +322,7 @@ int hub_host_apply(struct hub_host *host, const struct actions *actions, const c
     for (size_t i = 0; host->job && i < actions->departure_count; i++) {
         const struct action_departure *departure = &actions->departures[i];
         hub_member_departs(host->hub, departure->uid, departure->index, departure->attempt,
-                           departure->cause);
+                           departure->cause, departure->explains);
     }
     for (size_t i = 0; i < actions->gone_count; i++)
         hub_host_gone(host, actions->gone_uids[i]);

@@ -215,7 +215,7 @@ static void report_departures(struct pass *pass)
         out->departures =
             fleet_grow(out->departures, out->departure_count, sizeof(*out->departures));
         out->departures[out->departure_count++] = (struct action_departure){
-            pod->uid, pod->index, pod->attempt, explains_end(in, pod) ? cause : FLEET_CAUSE_NONE};
+            pod->uid, pod->index, pod->attempt, cause, explains_end(in, pod)};
     }
 }
 

@@ -117,7 +117,8 @@ struct action_delete {
 struct action_departure {
     const char *uid;
     int index, attempt;
-    enum fleet_cause cause; /* PREEMPTED, EVICTED, MEMBER_LEFT: deleted; NONE: explains nothing */
+    enum fleet_cause cause; /* PREEMPTED, EVICTED, MEMBER_LEFT: deleted */
+    bool explains;          /* it may be why the last generation ended */
 };
 
 struct action_event {

@@ -269,15 +269,15 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause caus
  * Kubernetes removes the pod: the end of its generation gets this `cause` (PREEMPTED, EVICTED) and
  * is no failure. The call may come after the member has left, until the restart is reported; a
  * later call changes nothing. If the pod was only deleted (MEMBER_LEFT), a member that
- * the hub knows has to say goodbye itself. NONE: this pod cannot have been the one whose end ended
- * a generation, so its removal explains nothing; a member that the hub knows is about to go.
+ * the hub knows has to say goodbye itself. If `explains` is false, the pod cannot have been
+ * the one whose end ended a generation: its removal explains nothing, but its member goes.
  *
  * A hub that goes on from a record believes the call for a member that it has not heard from, too.
  * The owner calls it for each pod that is removed, before the first member connects. Otherwise a
  * survivor may come first, and make a drain a failure: it only saw a peer vanish.
  */
 void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                        enum fleet_cause cause);
+                        enum fleet_cause cause, bool explains);
 
 /*
  * In which order the members of a first generation get their ranks: by their place in this list of

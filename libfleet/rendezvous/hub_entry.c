@@ -55,6 +55,7 @@ struct call {
     const char *const *pod_uids;
     size_t count;
     int index, attempt;
+    bool explains;
     bool has_succeeded;
     double now_ms;
     struct hub_output out; /* what it wants done */
@@ -90,7 +91,7 @@ static void run(void *user)
         hub_machine_member_gone(c->hub, c->pod_uid, c->cause, c->now_ms, &c->out);
         break;
     case CALL_MEMBER_DEPARTS:
-        hub_machine_member_departs(c->hub, c->pod_uid, c->index, c->attempt, c->cause);
+        hub_machine_member_departs(c->hub, c->pod_uid, c->index, c->attempt, c->cause, c->explains);
         break;
     case CALL_ORDER:
         hub_machine_order(c->hub, c->pod_uids, c->count);
@@ -235,14 +236,15 @@ void hub_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause caus
 }
 
 void hub_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                        enum fleet_cause cause)
+                        enum fleet_cause cause, bool explains)
 {
     guard(&(struct call){.kind = CALL_MEMBER_DEPARTS,
                          .hub = hub,
                          .pod_uid = pod_uid,
                          .index = index,
                          .attempt = attempt,
-                         .cause = cause},
+                         .cause = cause,
+                         .explains = explains},
           NULL);
 }
 

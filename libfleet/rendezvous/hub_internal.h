@@ -194,7 +194,7 @@ void hub_machine_record_failed(struct hub *hub, struct fleet_generation generati
 void hub_machine_member_gone(struct hub *hub, const char *pod_uid, enum fleet_cause cause,
                              double now_ms, struct hub_output *out);
 void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                                enum fleet_cause cause); /* hub_leave.c */
+                                enum fleet_cause cause, bool explains); /* hub_leave.c */
 void hub_machine_order(struct hub *hub, const char *const *pod_uids, size_t count);
 void hub_machine_checkpoint(struct hub *hub, double now_ms, struct hub_output *out);
 void hub_machine_end(struct hub *hub, bool succeeded, const char *reason, double now_ms,

@@ -69,12 +69,11 @@ static struct hub_departure *find_departure(const struct hub *hub, const char *p
 }
 
 static void remember(struct hub *hub, const char *pod_uid, int index, int attempt,
-                     enum fleet_cause cause)
+                     enum fleet_cause cause, bool explains)
 {
     struct hub_departure *departure = find_departure(hub, pod_uid);
 
-    if (hub->newest_text || fleet_generation_is_none(hub->newest) ||
-        (departure && departure->cause == FLEET_CAUSE_NONE) ||
+    if (hub->newest_text || (departure && departure->cause == FLEET_CAUSE_NONE) ||
         (!departure && hub->departure_count >= MESSAGE_MEMBERS_MAX))
         return;
     if (!departure) {
@@ -82,21 +81,20 @@ static void remember(struct hub *hub, const char *pod_uid, int index, int attemp
             fleet_grow(hub->departures, hub->departure_count, sizeof(*hub->departures));
         departure = &hub->departures[hub->departure_count++];
     }
-    *departure = (struct hub_departure){.index = index, .attempt = attempt, .cause = cause};
+    *departure = (struct hub_departure){
+        .index = index, .attempt = attempt, .cause = cause, .explains = explains};
     hub_output_text(departure->pod_uid, "%s", pod_uid);
 }
 
 void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index, int attempt,
-                                enum fleet_cause cause)
+                                enum fleet_cause cause, bool explains)
 {
     struct hub_peer *peer = fleet_map_get(&hub->by_uid, pod_uid);
 
     if (peer)
         peer->is_departing = true;
-    if (cause == FLEET_CAUSE_NONE)
-        return;
     if (!peer)
-        remember(hub, pod_uid, index, attempt, cause);
+        remember(hub, pod_uid, index, attempt, cause, explains);
     else if (cause != FLEET_CAUSE_MEMBER_LEFT) /* that it has to say itself */
         hub_output_text(peer->departs_for, "%s", fleet_cause_word(cause));
     rename_incident(&hub->incident, index, attempt, cause);
@@ -110,7 +108,7 @@ bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *ca
     int count = 0;
 
     for (size_t i = 0; i < hub->departure_count; i++) {
-        if (hub->departures[i].cause == FLEET_CAUSE_NONE)
+        if (!hub->departures[i].explains)
             continue;
         first = first ? first : &hub->departures[i];
         count++;
@@ -133,7 +131,7 @@ void hub_leave_join(struct hub *hub, struct hub_peer *peer)
     if (departure && departure->cause != FLEET_CAUSE_NONE &&
         departure->cause != FLEET_CAUSE_MEMBER_LEFT)
         hub_output_text(peer->departs_for, "%s", fleet_cause_word(departure->cause));
-    remember(hub, peer->pod_uid, peer->index, peer->attempt, FLEET_CAUSE_NONE);
+    remember(hub, peer->pod_uid, peer->index, peer->attempt, FLEET_CAUSE_NONE, false);
 }
 
 void hub_leave_forget(struct hub *hub)

@@ -122,6 +122,7 @@ struct hub_departure {
     char pod_uid[MESSAGE_UID_MAX + 1];
     int index, attempt;
     enum fleet_cause cause; /* NONE: the hub has heard from the worker, which explains nothing */
+    bool explains;          /* it may be why the last generation ended */
 };
 
 /* What a generation that cannot be made yet waits for. */

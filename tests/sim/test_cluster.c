@@ -311,9 +311,10 @@ static const unsigned long broken_once[] = {
     115001319,              /* the last restart was used up by a leader that could not say so */
     2115002313,             /* a pod lost its labels before its agent began */
     3115016208,             /* a survivor came before the one that had left */
-    3117038443,             /* a drained worker lived on while its replacements failed */
-    117008119,              /* a pod of an earlier leader came late, and was deleted unstarted */
-    117031820,              /* a drained worker said goodbye while another one was missing */
+    3117084171, /* a drained worker came to the next hub at the time of its replacement */
+    3117038443, /* a drained worker lived on while its replacements failed */
+    117008119,  /* a pod of an earlier leader came late, and was deleted unstarted */
+    117031820,  /* a drained worker said goodbye while another one was missing */
     1117014110, /* a pod that was no member was being deleted when the leader was lost */
     2117026262, /* a worker failed unheard, and the job was made smaller */
     3117004088, /* a worker had done all steps of a generation that nobody counts on */

@@ -444,12 +444,17 @@ static inline void remember(int index, int count)
                                                     .state_generation = {1, 5}};
 }
 
-static inline void departs(int index, enum fleet_cause cause)
+static inline void departs_as(int index, enum fleet_cause cause, bool explains)
 {
     char uid[32];
 
     (void)snprintf(uid, sizeof(uid), "pod-%d-%d", index, w.peers[index].attempt);
-    hub_member_departs(w.hub, uid, index, w.peers[index].attempt, cause);
+    hub_member_departs(w.hub, uid, index, w.peers[index].attempt, cause, explains);
+}
+
+static inline void departs(int index, enum fleet_cause cause)
+{
+    departs_as(index, cause, true);
 }
 
 #endif

@@ -69,9 +69,9 @@ static void test_hub_departures__a_replacement_waits_beside_the_one_that_leaves(
 }
 
 /* The worker `index` leaves, and its replacement is there: `as` is the old one from now on. */
-static void replace_for(int index, int as, enum fleet_cause cause)
+static void replace_for(int index, int as, bool explains)
 {
-    departs(index, cause);
+    departs_as(index, FLEET_CAUSE_MEMBER_LEFT, explains);
     w.peers[as] = w.peers[index];
     w.peers[index] = (struct peer){
         .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
@@ -80,7 +80,7 @@ static void replace_for(int index, int as, enum fleet_cause cause)
 
 static void replace(int index, int as)
 {
-    replace_for(index, as, FLEET_CAUSE_MEMBER_LEFT);
+    replace_for(index, as, true);
 }
 
 /* The one that leaves holds the only state: the replacement ends no generation, though there is
@@ -269,7 +269,7 @@ static void test_hub_departures__may_explain_nothing(void **state)
     start(1, 2, NULL);
     form(2);
     run(5);
-    replace_for(0, 5, FLEET_CAUSE_NONE);
+    replace_for(0, 5, false);
     assert_int_equal(count_events(HUB_EVENT_LOST), 0);
     assert_generation(1);
     assert_int_equal(hub_restarts_total(w.hub), 0);

@@ -106,7 +106,8 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
         list = cJSON_AddObjectToObject(json, "departures");
     for (size_t i = 0; i < a->departure_count; i++)
         cJSON_AddStringToObject(list, a->departures[i].uid,
-                                fleet_cause_word(a->departures[i].cause));
+                                a->departures[i].explains ? fleet_cause_word(a->departures[i].cause)
+                                                          : "explains nothing");
     list = cJSON_AddArrayToObject(json, "gone");
     for (size_t i = 0; i < a->gone_count; i++)
         cJSON_AddItemToArray(list, cJSON_CreateString(a->gone_uids[i]));
