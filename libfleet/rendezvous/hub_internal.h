@@ -142,6 +142,9 @@ struct hub_cause hub_leave_cause(const struct hub *hub, const struct hub_peer *p
 /* Is the end of a generation that a hub before us has made the work of pods that are taken away?
  * `missing`: so many of its members did not come. If so, `cause` says it. */
 bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *cause);
+/* A member of the newest generation says goodbye, and a later pod of its index is here already. */
+void hub_leave_hear_refused(struct hub *hub, const struct message_hello *hello,
+                            struct hub_output *out);
 /* What is known of a pod before its member comes goes over to the member. */
 void hub_leave_join(struct hub *hub, struct hub_peer *peer);
 /* The newest generation is ours: every member of it is known. */

@@ -80,7 +80,9 @@ static void remember(struct hub *hub, const char *pod_uid, int index, int attemp
         hub->departures =
             fleet_grow(hub->departures, hub->departure_count, sizeof(*hub->departures));
         departure = &hub->departures[hub->departure_count++];
+        *departure = (struct hub_departure){0};
     }
+    explains = explains || (cause != FLEET_CAUSE_NONE && departure->explains);
     *departure = (struct hub_departure){
         .index = index, .attempt = attempt, .cause = cause, .explains = explains};
     hub_output_text(departure->pod_uid, "%s", pod_uid);
@@ -100,6 +102,16 @@ void hub_machine_member_departs(struct hub *hub, const char *pod_uid, int index,
     rename_incident(&hub->incident, index, attempt, cause);
     if (hub->restart.is_open)
         rename_incident(&hub->restart.incident, index, attempt, cause);
+}
+
+void hub_leave_hear_refused(struct hub *hub, const struct message_hello *hello,
+                            struct hub_output *out)
+{
+    struct hub_cause cause;
+
+    remember(hub, hello->pod_uid, hello->index, hello->attempt, FLEET_CAUSE_MEMBER_LEFT, true);
+    if (hub->incident.is_open && !hub->incident.is_explained && hub_leave_explains(hub, 1, &cause))
+        hub_form_break(hub, &cause, out);
 }
 
 bool hub_leave_explains(const struct hub *hub, int missing, struct hub_cause *cause)

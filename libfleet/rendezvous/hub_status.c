@@ -147,6 +147,11 @@ void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
         return;
     if (hub->newest_members == 0)
         hub->newest_members = hello->members;
+    if (hello->status.is_leaving &&
+        (!hello->left_for[0] || fleet_cause_is_wanted(fleet_cause_find(hello->left_for)))) {
+        hub_leave_hear_refused(hub, hello, out);
+        return;
+    }
     if (!(is_first || knows_failure(hub, hello->left_for)))
         return;
     note_former_cause(&cause, hello->left_for);

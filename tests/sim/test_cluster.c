@@ -312,6 +312,7 @@ static const unsigned long broken_once[] = {
     2115002313,             /* a pod lost its labels before its agent began */
     3115016208,             /* a survivor came before the one that had left */
     3117084171, /* a drained worker came to the next hub at the time of its replacement */
+    3117129027, /* the goodbye of a drained worker came after its second replacement */
     3117038443, /* a drained worker lived on while its replacements failed */
     117008119,  /* a pod of an earlier leader came late, and was deleted unstarted */
     117031820,  /* a drained worker said goodbye while another one was missing */
