@@ -107,23 +107,27 @@ static void put(cJSON *root, const char *name, cJSON *value)
 }
 
 /* `values` becomes what the settings in `json` say. */
+/* Takes `next`: it becomes *values if the checks found no errors, and is released otherwise. */
+static int take(struct strategy *values, struct strategy *next, struct fleet_errors *errors,
+                struct fleet_error *err)
+{
+    int rc = fleet_errors_result(errors, err);
+
+    fleet_errors_release(errors);
+    strategy_release(rc < 0 ? next : values);
+    if (rc == 0)
+        *values = *next;
+    return rc;
+}
+
 static int replace(struct strategy *values, const cJSON *json, struct fleet_error *err)
 {
     struct fleet_errors errors = {0};
     struct strategy next;
-    int rc;
 
     if (strategy_json_decode(json, "", &next, &errors) == 0)
         (void)strategy_check_values(&next, "", &errors);
-    rc = fleet_errors_result(&errors, err);
-    fleet_errors_release(&errors);
-    if (rc < 0) {
-        strategy_release(&next);
-        return rc;
-    }
-    strategy_release(values);
-    *values = next;
-    return 0;
+    return take(values, &next, &errors, err);
 }
 
 int fleet_strategy_set(struct fleet_strategy *strategy, const char *name, const char *json,
@@ -209,18 +213,12 @@ int strategy_object_load(struct strategy *values, const char *path, struct fleet
         return rc;
     strategy_copy(&next, values);
     rc = prototxt_merge(&next, path, text, size, err);
-    if (rc == 0) {
-        (void)strategy_check_values(&next, "", &errors);
-        rc = fleet_errors_result(&errors, err);
-        fleet_errors_release(&errors);
-    }
     if (rc < 0) {
         strategy_release(&next);
         return rc;
     }
-    strategy_release(values);
-    *values = next;
-    return 0;
+    (void)strategy_check_values(&next, "", &errors);
+    return take(values, &next, &errors, err);
 }
 
 int fleet_strategy_load(struct fleet_strategy *strategy, const char *path, struct fleet_error *err)

@@ -181,7 +181,7 @@ bool hub_form_is_candidate(const struct hub *hub, const struct hub_peer *peer)
 }
 
 /* It was asked to leave the newest generation, and is still in it. */
-static bool is_leaving(const struct hub *hub, const struct hub_peer *peer)
+static bool has_yet_to_leave(const struct hub *hub, const struct hub_peer *peer)
 {
     return hub_form_is_present(peer) && peer->place >= 0 &&
            peer->status.state != MESSAGE_STATE_STARTING &&
@@ -206,7 +206,7 @@ static struct tally count_members(const struct hub *hub)
             continue;
         tally.candidates += hub_form_is_candidate(hub, peer);
         tally.with_state += hub_form_is_candidate(hub, peer) && hub_form_has_state(hub, peer);
-        tally.leaving += is_leaving(hub, peer);
+        tally.leaving += has_yet_to_leave(hub, peer);
         if (peer->status.state != MESSAGE_STATE_STARTING)
             continue;
         tally.starting++;
@@ -332,7 +332,7 @@ static void lose_all(struct hub *hub, struct hub_output *out)
 static bool is_missing(const struct hub *hub, const struct hub_peer *peer)
 {
     return peer->place >= 0 && !peer->is_dropped && !peer->is_departing && !peer->is_replaced &&
-           (!peer->is_connected || is_leaving(hub, peer));
+           (!peer->is_connected || has_yet_to_leave(hub, peer));
 }
 
 static void blame_missing(struct hub *hub, struct hub_output *out)

@@ -276,6 +276,23 @@ static void test_hub_departures__may_explain_nothing(void **state)
     stop();
 }
 
+/* The pod goes before its worker and a first generation come; a replacement takes no place from it
+ * (seed 3117084171). */
+static void test_hub_departures__are_remembered_until_the_member_comes(void **state)
+{
+    (void)state;
+    start(1, 1, NULL);
+    departs_as(0, FLEET_CAUSE_MEMBER_LEFT, false);
+    w.confirms = false; /* no generation yet */
+    ready(0);
+    w.peers[5] = w.peers[0];
+    w.peers[0] = (struct peer){
+        .attempt = 1, .processes = 1, .place = -1, .level = FLEET_ISA_AMX, .status.step = -1};
+    hello(0);
+    assert_int_equal(count_events(HUB_EVENT_LOST), 0);
+    stop();
+}
+
 /* Two workers lost the third one, whose connection is broken. Then one of the two is drained: that
  * explains nothing, because the next generation begins without the third one. */
 static void test_hub_departures__do_not_excuse_a_member_that_is_missing(void **state)
@@ -317,6 +334,7 @@ int main(void)
         TEST(are_told_to_survivors),
         TEST(do_not_excuse_a_member_that_is_missing),
         TEST(may_explain_nothing),
+        TEST(are_remembered_until_the_member_comes),
     };
     return cmocka_run_group_tests_name("hub_departures", tests, NULL, NULL);
 }
