@@ -202,8 +202,10 @@ void cuda_narrow(struct backend *backend, uint16_t *halves, const float *from, f
 {
     struct handle *h = handle_of(backend);
 
-    device_die(h->device, fleet_cuda_narrow(h->stream, halves, from, scale, count),
-               "convert to fp16");
+    device_die(
+        h->device,
+        fleet_cuda_convert(h->stream, halves, PROGRAM_FP16, from, PROGRAM_FP32, scale, count),
+        "convert to fp16");
     wait_for(h, "convert to fp16");
 }
 
@@ -212,7 +214,8 @@ void cuda_widen(struct backend *backend, float *to, const uint16_t *halves, floa
 {
     struct handle *h = handle_of(backend);
 
-    device_die(h->device, fleet_cuda_widen(h->stream, to, halves, scale, count),
+    device_die(h->device,
+               fleet_cuda_convert(h->stream, to, PROGRAM_FP32, halves, PROGRAM_FP16, scale, count),
                "convert from fp16");
     wait_for(h, "convert from fp16");
 }

@@ -312,6 +312,18 @@ static int nccl_copy(struct comm_device *d, struct backend *queue, void *to, con
                  "copy", err);
 }
 
+static int nccl_cast(struct comm_device *d, struct backend *queue,
+                     const struct comm_device_cast *cast, struct fleet_error *err)
+{
+    static const enum program_type types[COMM_TYPES] = {
+        [COMM_FP32] = PROGRAM_FP32, [COMM_FP16] = PROGRAM_FP16, [COMM_BF16] = PROGRAM_BF16};
+
+    return check(d,
+                 fleet_cuda_convert(use(d, queue), cast->to, types[cast->to_type], cast->from,
+                                    types[cast->from_type], 1.0f, cast->count),
+                 "convert", err);
+}
+
 static int nccl_fold(struct comm_device *d, struct backend *queue,
                      const struct comm_device_fold *fold, struct fleet_error *err)
 {
@@ -399,6 +411,7 @@ static const struct comm_device_library library = {
     .scratch = nccl_scratch,
     .exchange = nccl_exchange,
     .copy = nccl_copy,
+    .cast = nccl_cast,
     .fold = nccl_fold,
     .walk = nccl_walk,
     .collective = nccl_collective,

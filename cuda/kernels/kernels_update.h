@@ -164,11 +164,11 @@ struct fleet_cuda_tree_sum {
 };
 cudaError_t fleet_cuda_tree_sum(cudaStream_t stream, const struct fleet_cuda_tree_sum *t);
 
-/* halves[i] = scale·from[i] to the nearest fp16, and back. */
-cudaError_t fleet_cuda_narrow(cudaStream_t stream, uint16_t *halves, const float *from, float scale,
-                              int64_t count);
-cudaError_t fleet_cuda_widen(cudaStream_t stream, float *to, const uint16_t *halves, float scale,
-                             int64_t count);
+/* to[i] = scale·from[i], rounded to the nearest number of the type. Any address that the types
+ * allow; the arrays do not overlap. */
+cudaError_t fleet_cuda_convert(cudaStream_t stream, void *to, enum program_type to_type,
+                               const void *from, enum program_type from_type, float scale,
+                               int64_t count);
 
 /* ---- fold.cu --------------------------------------------------------------------------------- */
 

@@ -98,9 +98,9 @@ __global__ void __launch_bounds__(THREADS)
         store(to, to_type, i, scale * load(from, from_type, i));
 }
 
-static cudaError_t convert(cudaStream_t stream, void *to, enum program_type to_type,
-                           const void *from, enum program_type from_type, float scale,
-                           int64_t count)
+cudaError_t fleet_cuda_convert(cudaStream_t stream, void *to, enum program_type to_type,
+                               const void *from, enum program_type from_type, float scale,
+                               int64_t count)
 {
     if (count < 0)
         return cudaErrorInvalidValue;
@@ -108,16 +108,4 @@ static cudaError_t convert(cudaStream_t stream, void *to, enum program_type to_t
         return cudaSuccess;
     return CUDA_LAUNCH(scale_kernel, dim3(blocks_for(count, THREADS)), dim3(THREADS), 0, stream, to,
                        to_type, from, from_type, scale, count);
-}
-
-cudaError_t fleet_cuda_narrow(cudaStream_t stream, uint16_t *halves, const float *from, float scale,
-                              int64_t count)
-{
-    return convert(stream, halves, PROGRAM_FP16, from, PROGRAM_FP32, scale, count);
-}
-
-cudaError_t fleet_cuda_widen(cudaStream_t stream, float *to, const uint16_t *halves, float scale,
-                             int64_t count)
-{
-    return convert(stream, to, PROGRAM_FP32, halves, PROGRAM_FP16, scale, count);
 }

@@ -138,6 +138,13 @@ static int list_parts(const struct program *program, const enum program_type *ty
     return add_part(items, count, &part);
 }
 
+size_t gathers_halves(const struct program_op *op)
+{
+    return type_of_wire(op->attributes.wire) == PROGRAM_FP32
+               ? 0
+               : (size_t)op->attributes.flat_count * sizeof(uint16_t);
+}
+
 void gathers_parts_init(const struct program *program, struct gathers_parts *out)
 {
     FLEET_AUTO_FREE enum program_type *types = cast_types(program);

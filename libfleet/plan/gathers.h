@@ -17,6 +17,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "libfleet/program/program.h"
@@ -49,6 +50,9 @@ struct gathers_parts {
 /* Release *out; that is fine on a zeroed struct, too. */
 void gathers_parts_init(const struct program *program, struct gathers_parts *out);
 void gathers_parts_release(struct gathers_parts *parts);
+
+/* Bytes of the range of gather `op` in 16 bits, where its wire has them; else 0. */
+size_t gathers_halves(const struct program_op *op);
 
 /* Bytes that `replica` sends when gather number `op` runs. */
 int64_t gathers_sent(const struct ownership *map, const struct gathers_parts *parts, int op,

@@ -2,6 +2,7 @@
 #include "libfleet/plan/gpu_memory.h"
 
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/gathers.h"
 #include "libfleet/plan/gpu_scratch.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
@@ -48,6 +49,8 @@ static size_t received_by(const struct plan *plan, const struct program_op *op)
 
     if (ranks == 1)
         return 0;
+    if (gathers_is(op))
+        return gathers_halves(op);
     switch (op->kind) {
     case OP_TREE_SUM:
         if (adders_are_used(&plan->program))
@@ -73,7 +76,7 @@ static size_t exchange_bytes(const struct plan *plan)
 
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
-        unsigned int axes = op->attributes.group;
+        unsigned int axes = gathers_is(op) ? OP_GROUP_REPLICAS : op->attributes.group;
         size_t bytes;
         if (!op_definition(op->kind)->is_communication)
             continue;

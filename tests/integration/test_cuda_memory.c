@@ -102,6 +102,8 @@ static void test_cuda_memory__settings_allocate_what_is_planned(void **state)
         {"", "{recompute: true}", "2"},
         {"", "{sharding: true}", "2"},
         {"", "{sharding: true, sharding_configs: {stage: 2}}", "2"},
+        {"", "{sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.001}}", "2"},
+        {"", "{amp: true, sharding: true, sharding_configs: {stage: 3}}", "2"},
         {"", "{hybrid_configs: {mp_degree: 2}}", "2"},
     };
     static const struct memory_case updates[] = {

@@ -66,6 +66,14 @@ struct comm_device_walk {
     int64_t count;
 };
 
+/* to[i] = from[i] in another type, of fp32, fp16 and bf16; the two do not overlap. */
+struct comm_device_cast {
+    void *to;
+    const void *from;
+    enum comm_type to_type, from_type;
+    int64_t count;
+};
+
 enum comm_device_stage {
     COMM_DEVICE_BEGUN, /* the round is in the queue: another one may be put behind it */
     COMM_DEVICE_ENDED, /* all that was put has run */
@@ -99,6 +107,9 @@ struct comm_device_library {
     int (*copy)(struct comm_device *device, struct backend *queue, void *to, const void *from,
                 size_t bytes, struct fleet_error *err);
 
+    int (*cast)(struct comm_device *device, struct backend *queue,
+                const struct comm_device_cast *cast, struct fleet_error *err);
+
     int (*fold)(struct comm_device *device, struct backend *queue,
                 const struct comm_device_fold *fold, struct fleet_error *err);
     int (*walk)(struct comm_device *device, struct backend *queue,
@@ -131,5 +142,16 @@ int comm_use_device(struct comm *comm, const struct comm_device_library *library
 
 /* Can calls of this communicator have a queue? */
 bool comm_has_device(const struct comm *comm);
+
+/*
+ * Work of this rank alone for the next call of `comm`, in the queue of that call. The memory lasts
+ * until an operation that adds, or the next call of comm_device_scratch(). No call is in flight.
+ * comm_device_scratch() returns NULL with *err. Errors are those of the library.
+ */
+void *comm_device_scratch(struct comm *comm, size_t bytes, struct fleet_error *err);
+int comm_device_copy(struct comm *comm, struct backend *queue, void *to, const void *from,
+                     size_t bytes, struct fleet_error *err);
+int comm_device_cast(struct comm *comm, struct backend *queue, const struct comm_device_cast *cast,
+                     struct fleet_error *err);
 
 #endif

@@ -13,6 +13,23 @@ bool comm_has_device(const struct comm *comm)
     return comm->device != NULL;
 }
 
+void *comm_device_scratch(struct comm *comm, size_t bytes, struct fleet_error *err)
+{
+    return comm->library->scratch(comm->device, bytes, err);
+}
+
+int comm_device_copy(struct comm *comm, struct backend *queue, void *to, const void *from,
+                     size_t bytes, struct fleet_error *err)
+{
+    return comm->library->copy(comm->device, queue, to, from, bytes, err);
+}
+
+int comm_device_cast(struct comm *comm, struct backend *queue, const struct comm_device_cast *cast,
+                     struct fleet_error *err)
+{
+    return comm->library->cast(comm->device, queue, cast, err);
+}
+
 /* What was begun is ready on all ranks. A rank that gives up is noticed by its connections. */
 static int wait_until_ready(struct comm *comm, double deadline_ms, struct fleet_error *err)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/runtime/executor/gather.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/runtime/backend/cpu/kernels/typed.h"
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/ownership.h"
 
@@ -109,17 +111,19 @@ static void *map_piece(struct gather *g, struct backend *backend, const float *d
     return piece->host;
 }
 
+static enum comm_type type_of(enum program_type type)
+{
+    return type == PROGRAM_BF16 ? COMM_BF16 : type == PROGRAM_FP16 ? COMM_FP16 : COMM_FP32;
+}
+
 static void add_message(struct gather *g, int peer, bool is_receive, void *data, int64_t count,
                         enum program_type type)
 {
-    g->messages[g->message_count++] =
-        (struct comm_message){.peer = peer,
-                              .is_receive = is_receive,
-                              .data = data,
-                              .count = count,
-                              .type = type == PROGRAM_BF16   ? COMM_BF16
-                                      : type == PROGRAM_FP16 ? COMM_FP16
-                                                             : COMM_FP32};
+    g->messages[g->message_count++] = (struct comm_message){.peer = peer,
+                                                            .is_receive = is_receive,
+                                                            .data = data,
+                                                            .count = count,
+                                                            .type = type_of(type)};
 }
 
 /* To each rank that expects the line from this one. */
@@ -157,6 +161,106 @@ static void take_part(struct gather *g, struct backend *backend, const struct ow
     send_to_all(g, line, part->type == PROGRAM_FP32 ? from : sent, count, part->type);
 }
 
+/* ---- between devices ------------------------------------------------------------------------- */
+
+/* A gather at work. */
+struct device_gather {
+    struct gather *gather;
+    struct comm *comm;
+    struct backend *queue;
+    const float *held;
+    float *out;       /* element 0 of the space: the range lies behind it */
+    uint16_t *halves; /* the same in 16 bits */
+    struct fleet_error *err;
+};
+
+static int cast(const struct device_gather *d, void *to, enum program_type to_type,
+                const void *from, enum program_type from_type, int64_t count)
+{
+    return comm_device_cast(d->comm, d->queue,
+                            &(struct comm_device_cast){.to = to,
+                                                       .from = from,
+                                                       .to_type = type_of(to_type),
+                                                       .from_type = type_of(from_type),
+                                                       .count = count},
+                            d->err);
+}
+
+/* Copy what this rank holds of the part, and list its messages. */
+static int put_part(const struct device_gather *d, const struct ownership_line *line,
+                    const struct gathers_part *part)
+{
+    struct gather *g = d->gather;
+    bool is_narrow = part->type != PROGRAM_FP32;
+    int64_t first, count, place;
+    void *sent;
+    int rc;
+
+    if (!overlap(line, part, &first, &count))
+        return 0;
+    place = ownership_place(g->map, OWNERSHIP_PARAMETERS, first, g->replica);
+    sent = is_narrow ? (void *)(d->halves + first) : d->out + first;
+    if (place == OWNERSHIP_NOBODY) {
+        add_message(g, ownership_owner(g->map, line, g->replica), true, sent, count, part->type);
+        return 0;
+    }
+    if (is_narrow)
+        rc = cast(d, sent, part->type, d->held + place, PROGRAM_FP32, count);
+    else
+        rc = comm_device_copy(d->comm, d->queue, sent, d->held + place,
+                              (size_t)count * sizeof(float), d->err);
+    send_to_all(g, line, sent, count, part->type);
+    return rc;
+}
+
+static int widen_part(const struct device_gather *d, const struct ownership_line *line,
+                      const struct gathers_part *part)
+{
+    int64_t first, count;
+
+    if (part->type == PROGRAM_FP32 || !overlap(line, part, &first, &count))
+        return 0;
+    return cast(d, d->out + first, PROGRAM_FP32, d->halves + first, part->type, count);
+}
+
+typedef int (*part_step)(const struct device_gather *d, const struct ownership_line *line,
+                         const struct gathers_part *part);
+
+static int each_part(const struct device_gather *d, const int *starts, part_step step)
+{
+    const struct gather *g = d->gather;
+    int rc = 0;
+
+    for (int i = 0; i < g->map->count && rc == 0; i++)
+        for (int part = starts[0]; part < starts[1] && rc == 0; part++)
+            rc = step(d, &g->map->lines[i], &g->parts.items[part]);
+    return rc;
+}
+
+static int run_on_device(struct device_gather *d, const struct program_op *op, const int *starts,
+                         double deadline_ms)
+{
+    struct gather *g = d->gather;
+    struct comm_call call = {
+        .operation = COMM_MESSAGES, .messages = g->messages, .queue = d->queue};
+    size_t bytes = gathers_halves(op);
+    int rc;
+
+    if (bytes > 0) {
+        d->halves = comm_device_scratch(d->comm, bytes, d->err);
+        if (!d->halves)
+            return -ENOMEM;
+        d->halves -= op->attributes.flat_first;
+    }
+    rc = each_part(d, starts, put_part);
+    call.message_count = g->message_count;
+    if (rc == 0)
+        rc = comm_run(d->comm, &call, deadline_ms, d->err);
+    return rc < 0 ? rc : each_part(d, starts, widen_part);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
 int gather_run(struct gather *gather, struct comm *comm, struct backend *backend,
                const struct program_op *op, const float *held, float *out, double deadline_ms,
                struct fleet_error *err)
@@ -165,6 +269,14 @@ int gather_run(struct gather *gather, struct comm *comm, struct backend *backend
     int rc = 0;
 
     gather->message_count = gather->piece_count = 0;
+    if (comm && comm->world > 1 && comm_has_device(comm))
+        return run_on_device(&(struct device_gather){.gather = gather,
+                                                     .comm = comm,
+                                                     .queue = backend,
+                                                     .held = held,
+                                                     .out = out - op->attributes.flat_first,
+                                                     .err = err},
+                             op, starts, deadline_ms);
     for (int i = 0; i < gather->map->count; i++)
         for (int part = starts[0]; part < starts[1]; part++)
             take_part(gather, backend, &gather->map->lines[i], &gather->parts.items[part], held,

@@ -6,8 +6,10 @@
  * Gathers of divided parameters (libfleet/plan/gathers.h): a rank copies the parts that it holds
  * into the arena, sends those that it answers for, and receives the others. All messages of one
  * gather go at once. What travels in 16 bits is rounded on all ranks, also on those that hold it.
+ * If the communicator has a device's library (device.h), messages go between the devices, and the
+ * numbers in 16 bits lie in memory of the library; else all goes by way of the host's memory.
  *
- * One thread calls; gather_run() allocates nothing.
+ * One thread calls; gather_run() allocates nothing, but in its first run the library does.
  */
 
 #include "agent/runtime/backend/backend.h"

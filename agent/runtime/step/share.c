@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/memory.h"
@@ -18,7 +19,7 @@ struct share_part {
     int64_t first, count;
     bool is_own;
     size_t message, message_count; /* the messages that carry it */
-    void *host;                    /* while it is mapped */
+    void *seen;                    /* the memory that the messages use */
 };
 
 static float *memory_of(const struct trainer *trainer, const struct share_part *part)
@@ -93,33 +94,41 @@ void share_release(struct share *share)
     *share = (struct share){0};
 }
 
+/* Without the library of a device it is a view of the host. */
 static void map_part(struct trainer *trainer, struct share_part *part)
 {
-    part->host = backend_map(trainer->state.backend, memory_of(trainer, part),
-                             (size_t)part->count * sizeof(float),
-                             part->is_own ? BACKEND_READ : BACKEND_WRITE);
+    part->seen = comm_has_device(trainer->net.cell)
+                     ? memory_of(trainer, part)
+                     : backend_map(trainer->state.backend, memory_of(trainer, part),
+                                   (size_t)part->count * sizeof(float),
+                                   part->is_own ? BACKEND_READ : BACKEND_WRITE);
     for (size_t i = 0; i < part->message_count; i++)
-        trainer->share.messages[part->message + i].data = part->host;
+        trainer->share.messages[part->message + i].data = part->seen;
 }
 
 static void unmap_part(struct trainer *trainer, const struct share_part *part)
 {
-    backend_unmap(trainer->state.backend, memory_of(trainer, part),
-                  (size_t)part->count * sizeof(float), part->is_own ? BACKEND_READ : BACKEND_WRITE,
-                  part->host);
+    if (!comm_has_device(trainer->net.cell))
+        backend_unmap(trainer->state.backend, memory_of(trainer, part),
+                      (size_t)part->count * sizeof(float),
+                      part->is_own ? BACKEND_READ : BACKEND_WRITE, part->seen);
 }
 
 int share_parameters(struct trainer *trainer, struct fleet_error *err)
 {
     struct share *share = &trainer->share;
+    struct comm_call call = {.operation = COMM_MESSAGES};
     int rc;
 
     if (trainer->placement.map.shards == 1 || share->complete == trainer->progress.committed)
         return 0;
     for (size_t i = 0; i < share->part_count; i++)
         map_part(trainer, &share->parts[i]);
-    rc = comm_messages(trainer->net.cell, share->messages, (int)share->message_count,
-                       trainer_deadline_ms(trainer), err);
+    call.messages = share->messages;
+    call.message_count = (int)share->message_count;
+    if (comm_has_device(trainer->net.cell))
+        call.queue = trainer->device.backend;
+    rc = comm_run(trainer->net.cell, &call, trainer_deadline_ms(trainer), err);
     for (size_t i = 0; i < share->part_count; i++)
         unmap_part(trainer, &share->parts[i]);
     if (rc < 0)
