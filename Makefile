@@ -218,7 +218,8 @@ $(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cuda_snapshot cublasl
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/unit/test_cublaslt: | build/cublaslt_fake/libcublasLt.so.13 \
     build/nccl_fake/libnccl.so.2
-$(addprefix $(OUT)/tests/integration/,test_cuda test_cuda_faults test_cuda_memory): \
+$(addprefix $(OUT)/tests/integration/test_cuda,_divided _faults _memory) \
+    $(OUT)/tests/integration/test_cuda: \
     build/cublaslt_fake/libcublasLt.so.13 \
     build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2
@@ -263,7 +264,7 @@ e2e: prerequisites-test ## the scenarios on a real Kubernetes
 
 # The fibers of the fake's emulator were not tried under the address sanitizer in a library.
 NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot %/test_cuda \
-    %/test_cuda_faults %/test_cuda_memory
+    %/test_cuda_divided %/test_cuda_faults %/test_cuda_memory
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(filter-out $(NOT_ASAN),$(TESTS)))

@@ -180,8 +180,8 @@ $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
 
 gpu-package: ## build/gpu: programs, tests and their libraries, for make check-gpu on another machine
 gpu-package: cuda programs $(GPU_TESTS) emulator-race \
-    $(addprefix build/release/tests/integration/test_,cuda cuda_faults comm_conformance comm_loss \
-        comm_nccl comm_renewal) \
+    $(addprefix build/release/tests/integration/test_,cuda cuda_divided cuda_faults \
+        comm_conformance comm_loss comm_nccl comm_renewal) \
     build/device/bench_gpu
 	@tests/gpu/package.sh build/gpu
 

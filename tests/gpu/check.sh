@@ -111,6 +111,7 @@ done
 # ---- whole jobs ----------------------------------------------------------------------------------
 if wanted jobs; then
     part jobs 200 "${run[@]}" "$package/tests/test_cuda"
+    part jobs-divided 100 "${run[@]}" "$package/tests/test_cuda_divided"
     part jobs-faults 100 "${run[@]}" "$package/tests/test_cuda_faults"
 fi
 
@@ -135,7 +136,7 @@ if wanted cublaslt && [ -e "$cublaslt" ]; then
         part "cublaslt-$test" 120 "${run[@]}" "FLEET_CUBLASLT_LIBRARY=$cublaslt" \
             FLEET_TEST_VARIANT=race "$package/tests/test_$test"
     done
-    for test in cuda cuda_faults; do
+    for test in cuda cuda_divided cuda_faults; do
         part "cublaslt-jobs-$test" 200 "${run[@]}" "FLEET_CUBLASLT_LIBRARY=$cublaslt" \
             "$package/tests/test_$test"
     done
@@ -168,6 +169,7 @@ fi
 shared=("${run[@]}" "FLEET_NCCL_LIBRARY=$nccl" NCCL_MULTI_RANK_GPU_ENABLE=1)
 if wanted nccl && [ "$version" -ge 23000 ]; then
     part nccl-jobs 200 "${shared[@]}" "$package/tests/test_cuda"
+    part nccl-jobs-divided 150 "${shared[@]}" "$package/tests/test_cuda_divided"
     part nccl-jobs-faults 100 "${shared[@]}" "$package/tests/test_cuda_faults"
 fi
 

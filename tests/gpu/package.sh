@@ -21,7 +21,7 @@ cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libflee
     "$folder/bin/"
 cp build/device/{test_kernels,test_kernels_sizes,test_gradients,test_attention,test_parts} \
     build/device/test_{shared_statistics,dgc,dgc_update,trust_squares} \
-    build/release/tests/integration/test_cuda{,_faults} \
+    build/release/tests/integration/test_cuda{,_divided,_faults} \
     build/release/tests/integration/test_comm_{conformance,loss,nccl,renewal} "$folder/tests/"
 cp build/device/bench_gpu "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*
@@ -51,7 +51,7 @@ with open(name, "wb") as file:
     file.write(content.replace(installed, b".".ljust(len(installed), b"\0")))
 PYTHON
 
-for test in kernels gradients parts; do
+for test in kernels kernels_sizes gradients parts; do
     FLEET_RIG_DIGEST=$folder/emulator/$test.txt FLEET_TEST_VARIANT=race \
         build/emulator/race/test_$test >"$folder/emulator/$test.log" 2>&1 ||
         { tail -n 20 "$folder/emulator/$test.log"; exit 1; }

@@ -11,6 +11,7 @@
  * and the NCCL of FLEET_NCCL_LIBRARY. Tests that need a fake's failures are left out.
  */
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -34,6 +35,10 @@
 
 #define RECORD_BYTES (1 + 3 * 32 * 32) /* of CIFAR-10 */
 #define IMAGES       16
+
+/* Losses on the two back ends differ by the order of sums in fp32. */
+#define TOLERANCE      2e-5
+#define TOLERANCE_BF16 4e-3
 
 static char library[4096], other_library[4200]; /* the fake; a path where there is nothing */
 static char nccl[4096], cublaslt[4096];
@@ -118,6 +123,22 @@ static inline void expect_success(const struct job_run *run, int steps)
         fail_msg("exit %d, problem \"%s\", after %d steps: %s", run->exit_code, run->problem,
                  run->step_count, run->errors);
     assert_int_equal(run->step_count, steps);
+}
+
+static inline void expect_within(const struct job_run *run, const struct job_run *cpu,
+                                 const char *model, double tolerance)
+{
+    for (int i = 0; i < run->step_count; i++)
+        if (!(fabs(run->steps[i].loss - cpu->steps[i].loss) <=
+              tolerance * fabs(cpu->steps[i].loss)))
+            fail_msg("%s, step %d: loss %.9g, on the CPU %.9g", model, i + 1, run->steps[i].loss,
+                     cpu->steps[i].loss);
+}
+
+static inline void expect_near(const struct job_run *run, const struct job_run *cpu,
+                               const char *model)
+{
+    expect_within(run, cpu, model, TOLERANCE);
 }
 
 static inline int set_up(void **state)

@@ -2,30 +2,10 @@
 
 /*
  * Whole jobs on the back end for NVIDIA GPUs (cuda_fixture.h). Each model trains as on the CPU; one
- * worker, two workers and other seeds give the same bits. test_cuda_faults.c kills and breaks.
+ * worker, two workers and other seeds give the same bits. test_cuda_divided.c divides them,
+ * test_cuda_faults.c kills and breaks.
  */
-#include <math.h>
-
 #include "tests/integration/cuda_fixture.h"
-
-/* Losses on the two back ends differ by the order of sums in fp32. */
-#define TOLERANCE      2e-5
-#define TOLERANCE_BF16 4e-3
-
-static void expect_within(const struct job_run *run, const struct job_run *cpu, const char *model,
-                          double tolerance)
-{
-    for (int i = 0; i < run->step_count; i++)
-        if (!(fabs(run->steps[i].loss - cpu->steps[i].loss) <=
-              tolerance * fabs(cpu->steps[i].loss)))
-            fail_msg("%s, step %d: loss %.9g, on the CPU %.9g", model, i + 1, run->steps[i].loss,
-                     cpu->steps[i].loss);
-}
-
-static void expect_near(const struct job_run *run, const struct job_run *cpu, const char *model)
-{
-    expect_within(run, cpu, model, TOLERANCE);
-}
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
@@ -175,110 +155,6 @@ static void test_cuda__two_workers_have_one_worker_s_bits_in_bf16(void **state)
     job_run_release(&two);
 }
 
-/* ---- divided models -------------------------------------------------------------------------- */
-
-/* The stages of a pipeline have the weights of one worker, and of two pipelines. */
-static void test_cuda__stages_have_one_worker_s_bits(void **state)
-{
-    static const struct {
-        const char *strategy, *workers;
-    } rows[] = {{"{pipeline: true, hybrid_configs: {pp_degree: 2}}", "2"},
-                {"{pipeline: true, hybrid_configs: {pp_degree: 2}}", "4"},
-                {"{pipeline: true, hybrid_configs: {pp_degree: 2}, "
-                 "pipeline_configs: {schedule_mode: F-then-B}}",
-                 "2"}};
-    struct model model = models[0];
-    FLEET_AUTO_FREE char *path = NULL;
-    struct job_run one, stages;
-
-    (void)state;
-    model.model = "{name: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}";
-    path = write_job(&model, "");
-    run_on("cuda", path, "1", NULL, NULL, &one);
-    expect_success(&one, model.steps);
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        FLEET_AUTO_FREE char *divided = write_divided_job(&model, "", rows[i].strategy);
-
-        run_on("cuda", divided, rows[i].workers, NULL, NULL, &stages);
-        expect_success(&stages, model.steps);
-        assert_string_equal(stages.sha256, one.sha256);
-        job_run_release(&stages);
-    }
-    job_run_release(&one);
-}
-
-/* Two ranks share the tensors of a model. Sums have another order than on one worker. */
-static void test_cuda__shared_tensors_do_not_depend_on_the_workers(void **state)
-{
-    static const char strategy[] = "{hybrid_configs: {mp_degree: 2}}";
-    FLEET_AUTO_FREE char *path = write_divided_job(&models[0], "", strategy);
-    struct job_run cpu, two, four;
-
-    (void)state;
-    run_on("cpu", path, "2", NULL, NULL, &cpu);
-    expect_success(&cpu, models[0].steps);
-    run_on("cuda", path, "2", NULL, NULL, &two);
-    expect_success(&two, models[0].steps);
-    expect_near(&two, &cpu, models[0].name);
-    run_on("cuda", path, "4", NULL, NULL, &four);
-    expect_success(&four, models[0].steps);
-    assert_string_equal(four.sha256, two.sha256);
-    job_run_release(&cpu);
-    job_run_release(&two);
-    job_run_release(&four);
-}
-
-/* LAMB and LARS need norms of whole tensors before the vote. */
-static void test_cuda__trust_ratios_of_shared_tensors(void **state)
-{
-    static const char strategy[] = "{hybrid_configs: {mp_degree: 2}}";
-    static const char *const optimizers[] = {"{name: lamb, learningRate: 0.003}",
-                                             "{name: lars, learningRate: 0.05}"};
-
-    (void)state;
-    for (size_t i = 0; i < FLEET_COUNT(optimizers); i++) {
-        struct model model = models[0];
-        FLEET_AUTO_FREE char *path = NULL;
-        struct job_run cpu, two;
-
-        model.optimizer = optimizers[i];
-        model.steps = 3;
-        path = write_divided_job(&model, "", strategy);
-        run_on("cpu", path, "2", NULL, NULL, &cpu);
-        expect_success(&cpu, model.steps);
-        run_on("cuda", path, "2", NULL, NULL, &two);
-        expect_success(&two, model.steps);
-        expect_near(&two, &cpu, model.name);
-        job_run_release(&cpu);
-        job_run_release(&two);
-    }
-}
-
-/* Gradients and states that ranks divide, clipped by the norm of all; also states on the host. */
-static void test_cuda__divided_gradients_have_one_worker_s_bits(void **state)
-{
-    static const struct {
-        const char *strategy, *workers;
-    } rows[] = {{"{sharding: true, sharding_configs: {stage: 2}}", "2"},
-                {"{sharding: true, sharding_configs: {stage: 2}}", "3"},
-                {"{sharding: true, sharding_configs: {stage: 2, optimize_offload: true}}", "2"}};
-    FLEET_AUTO_FREE char *path = write_job(&models[0], "");
-    struct job_run one, parts;
-
-    (void)state;
-    run_on("cuda", path, "1", NULL, NULL, &one);
-    expect_success(&one, models[0].steps);
-    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
-        FLEET_AUTO_FREE char *divided = write_divided_job(&models[0], "", rows[i].strategy);
-
-        run_on("cuda", divided, rows[i].workers, NULL, NULL, &parts);
-        expect_success(&parts, models[0].steps);
-        assert_string_equal(parts.sha256, one.sha256);
-        job_run_release(&parts);
-    }
-    job_run_release(&one);
-}
-
 /* ---- settings whose weights depend on the workers -------------------------------------------- */
 
 static void expect_two_near(const struct model *m, const char *strategy)
@@ -338,10 +214,6 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
-        cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
-        cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
-        cmocka_unit_test(test_cuda__trust_ratios_of_shared_tensors),
-        cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
         cmocka_unit_test(test_cuda__averages_of_local_updates),
         cmocka_unit_test(test_cuda__compressed_gradients),
@@ -354,10 +226,6 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
-        cmocka_unit_test(test_cuda__stages_have_one_worker_s_bits),
-        cmocka_unit_test(test_cuda__shared_tensors_do_not_depend_on_the_workers),
-        cmocka_unit_test(test_cuda__trust_ratios_of_shared_tensors),
-        cmocka_unit_test(test_cuda__divided_gradients_have_one_worker_s_bits),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
         cmocka_unit_test(test_cuda__averages_of_local_updates),
         cmocka_unit_test(test_cuda__compressed_gradients),
