@@ -24,16 +24,30 @@ bool gathers_are_used(const struct program *program)
     return false;
 }
 
+/* The parameters among the variables, in their order. A program has ten times as many others. */
+static int list_parameters(const struct program *program, int **out)
+{
+    int *list = malloc(((size_t)program->var_count + 1) * sizeof(*list)), count = 0;
+
+    fleet_assert(list);
+    for (int v = 0; v < program->var_count; v++)
+        if (program->vars[v].role == PROGRAM_ROLE_PARAMETER)
+            list[count++] = v;
+    *out = list;
+    return count;
+}
+
 /* newest[v]: the newest gather of parameter v. */
-static void take_range(const struct program *program, int gather, int *newest)
+static void take_range(const struct program *program, const int *parameters, int count, int gather,
+                       int *newest)
 {
     const struct op_attributes *range = &program->ops[gather].attributes;
 
-    for (int v = 0; v < program->var_count; v++) {
-        const struct program_var *var = &program->vars[v];
-        if (var->role == PROGRAM_ROLE_PARAMETER && var->flat_offset >= range->flat_first &&
+    for (int i = 0; i < count; i++) {
+        const struct program_var *var = &program->vars[parameters[i]];
+        if (var->flat_offset >= range->flat_first &&
             var->flat_offset < range->flat_first + range->flat_count)
-            newest[v] = gather;
+            newest[parameters[i]] = gather;
     }
 }
 
@@ -42,6 +56,8 @@ int *gathers_of_inputs(const struct program *program)
     size_t rows = (size_t)program->op_count + 1;
     int *list = malloc(rows * OP_INPUTS_MAX * sizeof(*list));
     FLEET_AUTO_FREE int *newest = malloc(((size_t)program->var_count + 1) * sizeof(*newest));
+    FLEET_AUTO_FREE int *parameters = NULL;
+    int count = list_parameters(program, &parameters);
 
     fleet_assert(list && newest);
     for (size_t i = 0; i < rows * OP_INPUTS_MAX; i++)
@@ -53,7 +69,7 @@ int *gathers_of_inputs(const struct program *program)
         if (op->section != PROGRAM_SECTION_MICRO_BATCH)
             break;
         if (gathers_is(op))
-            take_range(program, i, newest);
+            take_range(program, parameters, count, i, newest);
         for (int j = 0; j < op->input_count; j++)
             if (op->inputs[j] != PROGRAM_NONE)
                 list[i * OP_INPUTS_MAX + j] = newest[op->inputs[j]];
@@ -94,15 +110,6 @@ static enum program_type *cast_types(const struct program *program)
     return types;
 }
 
-static int count_of_parameters(const struct program *program)
-{
-    int count = 0;
-
-    for (int v = 0; v < program->var_count; v++)
-        count += program->vars[v].role == PROGRAM_ROLE_PARAMETER;
-    return count;
-}
-
 /* The part behind `count` others of its gather; neighbours of one type are one part. */
 static int add_part(struct gathers_part *items, int count, const struct gathers_part *part)
 {
@@ -114,8 +121,14 @@ static int add_part(struct gathers_part *items, int count, const struct gathers_
     return count + 1;
 }
 
+struct parameters {
+    const int *list; /* [count] */
+    int count;
+    const enum program_type *types; /* cast_types() */
+};
+
 /* The parts of one gather; a parameter's part ends where the next one begins. */
-static int list_parts(const struct program *program, const enum program_type *types,
+static int list_parts(const struct program *program, const struct parameters *parameters,
                       const struct program_op *op, struct gathers_part *items)
 {
     enum program_type wire = type_of_wire(op->attributes.wire);
@@ -123,16 +136,16 @@ static int list_parts(const struct program *program, const enum program_type *ty
     struct gathers_part part = {.first = first, .type = PROGRAM_FP32};
     int count = 0;
 
-    for (int v = 0; v < program->var_count; v++) {
+    for (int i = 0; i < parameters->count; i++) {
+        int v = parameters->list[i];
         const struct program_var *var = &program->vars[v];
-        if (var->role != PROGRAM_ROLE_PARAMETER || var->flat_offset < first ||
-            var->flat_offset >= end)
+        if (var->flat_offset < first || var->flat_offset >= end)
             continue;
         part.end = var->flat_offset;
         if (part.first < part.end)
             count = add_part(items, count, &part);
         part.first = var->flat_offset;
-        part.type = types[v] == wire ? wire : PROGRAM_FP32;
+        part.type = parameters->types[v] == wire ? wire : PROGRAM_FP32;
     }
     part.end = end;
     return add_part(items, count, &part);
@@ -147,13 +160,22 @@ size_t gathers_halves(const struct program_op *op)
 
 void gathers_parts_init(const struct program *program, struct gathers_parts *out)
 {
-    FLEET_AUTO_FREE enum program_type *types = cast_types(program);
-    size_t most = (size_t)count_of_parameters(program) + 1, room = 0;
+    FLEET_AUTO_FREE enum program_type *types = NULL;
+    FLEET_AUTO_FREE int *list = NULL;
+    struct parameters parameters;
+    size_t most, room = 0;
     int count = 0;
 
     *out = (struct gathers_parts){.starts =
                                       calloc((size_t)program->op_count + 1, sizeof(*out->starts))};
     fleet_assert(out->starts);
+    if (!gathers_are_used(program))
+        return;
+    types = cast_types(program);
+    parameters.count = list_parameters(program, &list);
+    parameters.list = list;
+    parameters.types = types;
+    most = (size_t)parameters.count + 1;
     for (int i = 0; i < program->op_count; i++) {
         out->starts[i] = count;
         if (!gathers_is(&program->ops[i]))
@@ -163,7 +185,7 @@ void gathers_parts_init(const struct program *program, struct gathers_parts *out
             out->items = realloc(out->items, room * sizeof(*out->items));
             fleet_assert(out->items);
         }
-        count += list_parts(program, types, &program->ops[i], out->items + count);
+        count += list_parts(program, &parameters, &program->ops[i], out->items + count);
     }
     out->starts[program->op_count] = count;
 }
@@ -183,6 +205,8 @@ static int64_t receivers(const struct ownership *map, const struct ownership_lin
 {
     int64_t count = 0;
 
+    if (ownership_owner(map, line, replica) != replica)
+        return 0; /* only an owner answers for others */
     for (int r = 0; r < map->replicas; r++)
         count += r != replica && !ownership_holds(map, line, r) &&
                  ownership_owner(map, line, r) == replica;

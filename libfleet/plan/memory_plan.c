@@ -129,17 +129,33 @@ static bool has_bucket(const struct program_op *op)
 }
 
 /* The gradients of a range lie in one place, as they do in the flat space. */
-static void make_bucket(const struct program *program, struct tenants *t, int at)
+static void make_bucket(const struct program *program, const int *gradients, int count,
+                        struct tenants *t, int at)
 {
     const struct op_attributes *range = &program->ops[at].attributes;
 
     t->items[t->vars + at].bytes = aligned((size_t)range->flat_count * sizeof(float));
-    for (int v = 0; v < program->var_count; v++) {
-        const struct program_var *var = &program->vars[v];
-        if (var->role == PROGRAM_ROLE_GRADIENT && var->flat_offset >= range->flat_first &&
+    for (int i = 0; i < count; i++) {
+        const struct program_var *var = &program->vars[gradients[i]];
+        if (var->flat_offset >= range->flat_first &&
             var->flat_offset < range->flat_first + range->flat_count)
-            t->homes[v] = t->vars + at;
+            t->homes[gradients[i]] = t->vars + at;
     }
+}
+
+/* The buckets and ranges; a program has far more variables than gradients. */
+static void make_buckets(const struct program *program, struct tenants *t)
+{
+    int *gradients = malloc(((size_t)program->var_count + 1) * sizeof(*gradients)), count = 0;
+
+    fleet_assert(gradients);
+    for (int v = 0; v < program->var_count; v++)
+        if (program->vars[v].role == PROGRAM_ROLE_GRADIENT)
+            gradients[count++] = v;
+    for (int i = 0; i < program->op_count; i++)
+        if (has_bucket(&program->ops[i]))
+            make_bucket(program, gradients, count, t, i);
+    free(gradients);
 }
 
 /* NULL: the input is no gathered parameter. */
@@ -191,6 +207,7 @@ static struct tenants find_lives(const struct program *program, const int *gathe
                         .passed_on = calloc(count, sizeof(*t.passed_on)),
                         .vars = program->var_count,
                         .gathers = gathers};
+    bool sums = adders_are_used(program);
 
     fleet_assert(t.items && t.homes && t.passed_on);
     for (size_t i = 0; i < count; i++)
@@ -199,10 +216,8 @@ static struct tenants find_lives(const struct program *program, const int *gathe
         t.items[i].bytes = aligned(program_var_bytes(&program->vars[i]));
         t.homes[i] = i;
     }
-    for (int i = 0; i < program->op_count; i++)
-        if (has_bucket(&program->ops[i]))
-            make_bucket(program, &t, i);
-    for (int i = 0; i < program->var_count && adders_are_used(program); i++)
+    make_buckets(program, &t);
+    for (int i = 0; sums && i < program->var_count; i++)
         t.passed_on[i] = t.homes[i] == i && is_passed_on(program, i);
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];

@@ -196,7 +196,7 @@ void plan_release(struct plan *plan)
 {
     ownership_release(&plan->ownership);
     plan_parts_release(&plan->parts);
-    if (!plan->borrows_program)
+    if (!plan->borrows_memory)
         memory_plan_release(&plan->memory);
     if (plan->has_program && !plan->borrows_program)
         program_release(&plan->program);

@@ -80,9 +80,9 @@ struct plan_request {
     bool own_trainer;  /* the user's own program runs: no pass is needed, training is NULL */
     bool only_explain; /* knobs without a pass go to cannot_run instead of being refused */
     bool is_draft;     /* for a search: no digest, and no notes about idle knobs */
-    /* Only a draft: a plan of the same training with the same passes, which differs in the division
-     * over ranks alone. Its program is borrowed, not built again, unless a pass divides it. NULL:
-     * none. */
+    /* Only a draft: a plan of the same training and settings, which differs in the division over
+     * ranks alone. Its program is borrowed, not built again, if no pass divides it, or if passes
+     * divide both in the same way: replicas and shards may be others. NULL: none. */
     const struct plan *like;
 };
 
@@ -102,7 +102,8 @@ struct plan_traffic {
 struct plan {
     bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
     bool has_program;       /* false without a model of known size; no bytes then */
-    bool borrows_program;   /* program and memory are those of plan_request.like */
+    bool borrows_program;   /* the program is that of plan_request.like */
+    bool borrows_memory;    /* and so is the memory: no pass divides the program */
     int cell;               /* whose program it is (cells.h) */
     struct program program; /* of every rank of the cell; without the knobs in cannot_run */
     bool is_cut;          /* the cells are stages of a pipeline, each with parameters of its own */

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
@@ -107,6 +108,7 @@ static struct pass_context context_of(const struct plan_request *request, const 
                                    .strategy = &plan->selection.final,
                                    .options = request->options,
                                    .world = plan->world,
+                                   .is_draft = request->is_draft,
                                    .without_sharding =
                                        (plan->formula_units & UNIT_BIT(UNIT_SHARDING)) != 0};
 
@@ -149,7 +151,7 @@ int plan_lay_out(const struct plan_request *request, struct plan *plan, struct f
 {
     struct fleet_error err;
 
-    if (!plan->has_program || plan->borrows_program)
+    if (!plan->has_program || plan->borrows_memory)
         return 0;
     if (plan->is_cut) {
         struct pass_context context = context_of(request, plan);
@@ -182,6 +184,37 @@ static void borrow_program(const struct plan *like, struct plan *plan)
 {
     plan->program = like->program;
     plan->memory = like->memory;
+    plan->has_program = plan->borrows_program = plan->borrows_memory = true;
+}
+
+/* Passes see the degrees of tensors and sequences, and the sharding stage. They do not see replicas
+ * and shards, and the stages of a pipeline only where they cut. */
+static bool is_divided_like(const struct plan_request *request, const struct plan *plan,
+                            const struct plan *like)
+{
+    static const enum topology_axis seen[] = {TOPOLOGY_MODEL, TOPOLOGY_SEQUENCE};
+
+    for (size_t i = 0; i < FLEET_COUNT(seen); i++)
+        if (plan->topology.degree[seen[i]] != like->topology.degree[seen[i]])
+            return false;
+    return like->has_program && !like->is_cut && !plan_stages_wanted(request, plan) &&
+           (plan->selection.units & ~plan->formula_units) ==
+               (like->selection.units & ~like->formula_units) &&
+           plan->selection.final.sharding_configs.stage ==
+               like->selection.final.sharding_configs.stage;
+}
+
+/* Without its memory; what the passes had nothing to do for is the same, too. */
+static void borrow_divided(const struct plan *like, struct plan *plan)
+{
+    const struct select_notes *idle = &like->selection.without_effect;
+
+    for (size_t i = 0; i < idle->count; i++)
+        if (!select_has_note(&plan->selection.without_effect, idle->items[i].knob))
+            select_note(&plan->selection.without_effect, idle->items[i].knob, "%s",
+                        idle->items[i].because);
+    take_idle_units_back(&plan->selection);
+    plan->program = like->program;
     plan->has_program = plan->borrows_program = true;
 }
 
@@ -190,9 +223,13 @@ int plan_take_program(const struct plan_request *request, const struct strategy 
 {
     if (!request->training)
         return 0;
-    if (!request->like || !has_program_of(plan, request->like))
+    if (!request->like ||
+        (!has_program_of(plan, request->like) && !is_divided_like(request, plan, request->like)))
         return build_program(request, asked, plan, errors);
     (void)check_surroundings(request, plan, errors);
-    borrow_program(request->like, plan);
+    if (has_program_of(plan, request->like))
+        borrow_program(request->like, plan);
+    else
+        borrow_divided(request->like, plan);
     return 0;
 }

@@ -26,7 +26,9 @@ static int run_passes(struct program *program, enum pass_stage stage,
         if (pass->stage != stage || (pass->wanted && !pass->wanted(context)))
             continue;
         *out_pass = pass->name;
-        if ((rc = pass->apply(program, context, err)) < 0 ||
+        if ((rc = pass->apply(program, context, err)) < 0)
+            return rc;
+        if ((stage == PASS_FORWARD || !context->is_draft) &&
             (rc = verify_program(program, reached, err)) < 0)
             return rc;
     }

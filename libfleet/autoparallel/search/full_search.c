@@ -38,8 +38,20 @@ struct candidate {
     int base, number;
 };
 
+/* A plan whose program a pass divided. Plans of the same base and sharding stage borrow it. */
+struct kept {
+    int64_t used; /* when: a count of uses; 0: no plan */
+    int base, stage;
+    struct plan plan;
+    struct step_profile profile;
+};
+
+#define KEPT_MAX 12 /* of a few megabytes each */
+
 struct search {
     const struct full_request *request;
+    struct kept kept[KEPT_MAX];
+    int64_t uses;
     struct base *bases;
     struct candidate *candidates;
     int base_count, candidate_count, capacity;
@@ -319,35 +331,79 @@ static void insert(struct full_rival *list, int *count, int max, const struct fu
         ++*count;
 }
 
-/* A program that a pass has divided is timed by itself. */
-static void time_plan(const struct search *s, const struct base *base, const struct plan *plan,
-                      struct step_time *out)
+static void forget(struct kept *kept)
 {
-    struct step_profile own;
-
-    if (plan->borrows_program) {
-        step_time_of(plan, &base->profile, s->request->links, out);
-        return;
+    if (kept->used > 0) {
+        step_profile_release(&kept->profile);
+        plan_release(&kept->plan);
     }
-    step_profile_build(&plan->program, s->request->links, &own);
-    step_time_of(plan, &own, s->request->links, out);
-    step_profile_release(&own);
+    *kept = (struct kept){.used = 0};
+}
+
+/* That of the candidate's base and sharding stage, or NULL. */
+static struct kept *find_kept(struct search *s, const struct candidate *candidate)
+{
+    for (int i = 0; i < KEPT_MAX; i++) {
+        struct kept *kept = &s->kept[i];
+
+        if (kept->used == 0 || kept->base != candidate->base ||
+            kept->stage != candidate->choice.stage)
+            continue;
+        kept->used = ++s->uses;
+        return kept;
+    }
+    return NULL;
+}
+
+/* Take *plan over, in the place of the one that was used longest ago. */
+static struct kept *keep(struct search *s, const struct candidate *candidate,
+                         const struct plan *plan)
+{
+    struct kept *oldest = &s->kept[0];
+
+    for (int i = 1; i < KEPT_MAX; i++)
+        if (s->kept[i].used < oldest->used)
+            oldest = &s->kept[i];
+    forget(oldest);
+    *oldest = (struct kept){.used = ++s->uses,
+                            .base = candidate->base,
+                            .stage = candidate->choice.stage,
+                            .plan = *plan};
+    step_profile_build(&oldest->plan.program, s->request->links, &oldest->profile);
+    return oldest;
+}
+
+/* A program that a pass has divided is timed by itself. */
+static int build_rival(struct search *s, const struct candidate *candidate, struct full_rival *out,
+                       struct fleet_errors *errors)
+{
+    const struct base *base = &s->bases[candidate->base];
+    struct kept *kept = find_kept(s, candidate);
+    struct plan plan;
+
+    if (build_plan(s->request, &base->training, &candidate->choice,
+                   kept ? &kept->plan : &base->plan, &plan, errors) < 0)
+        return -EINVAL;
+    *out = (struct full_rival){.choice = candidate->choice,
+                               .bytes = (double)plan_bytes_total(&plan),
+                               .sent_bytes = plan.sent_bytes,
+                               .cannot_run = plan.cannot_run.count > 0};
+    if (!plan.borrows_program)
+        kept = keep(s, candidate, &plan);
+    step_time_of(&plan, plan.borrows_memory || !kept ? &base->profile : &kept->profile,
+                 s->request->links, &out->time);
+    if (plan.borrows_program)
+        plan_release(&plan);
+    return 0;
 }
 
 static int look_at(struct search *s, const struct candidate *candidate, struct fleet_errors *errors)
 {
-    const struct base *base = &s->bases[candidate->base];
-    struct full_rival rival = {.choice = candidate->choice};
-    struct plan plan;
+    struct full_rival rival;
 
-    if (build_plan(s->request, &base->training, &candidate->choice, &base->plan, &plan, errors) < 0)
+    if (build_rival(s, candidate, &rival, errors) < 0)
         return -EINVAL;
     s->result->looked_at++;
-    rival.bytes = (double)plan_bytes_total(&plan);
-    rival.sent_bytes = plan.sent_bytes;
-    rival.cannot_run = plan.cannot_run.count > 0;
-    time_plan(s, base, &plan, &rival.time);
-    plan_release(&plan);
     if (rival.bytes <= s->request->memory && !rival.cannot_run &&
         (!s->result->has_runnable || is_better(&rival, &s->result->runnable))) {
         s->result->runnable = rival;
@@ -450,6 +506,8 @@ static int add_all(struct search *s, struct fleet_errors *errors)
 
 static void release(struct search *s)
 {
+    for (int i = 0; i < KEPT_MAX; i++)
+        forget(&s->kept[i]);
     for (int i = 0; i < s->base_count; i++) {
         if (s->bases[i].is_refused)
             continue;

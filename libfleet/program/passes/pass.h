@@ -24,6 +24,7 @@ struct pass_context {
     const struct strategy *strategy;        /* the effective one, after selection */
     const struct strategy_options *options; /* NULL: the defaults */
     int world;
+    bool is_draft;              /* for a search: verified behind the last pass alone */
     bool without_sharding;      /* the runtime has no pass for it here: the plan uses formulas */
     struct program_cell cell;   /* the rank's tensors and layers; zeroed: all of them */
     struct select_notes *idle;  /* see pass_idle(); NULL: not collected */
