@@ -290,11 +290,11 @@ static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, err && (kube_is_not_found(err) || kube_is_conflict(err)) ? NULL : err);
 }
 
-/* A pod whose agent does not answer would take its whole grace period. One second suffices if its
+/* A pod whose agent does not answer would take its whole grace period. Two seconds suffice if its
  * kubelet still answers. */
 void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_once)
 {
-    static const int64_t at_once_s = 1;
+    static const int64_t at_once_s = PROJECTION_GRACE_GIVEN_UP_S;
     struct reconciler_job *job = pass->job;
     const struct observed *observed = &pass->observation.observed;
     struct kube_rest_request request = {.verb = KUBE_DELETE,

@@ -25,8 +25,8 @@ void apply_digest_pod(const struct reconciler_pass *pass, uint8_t out[FLEET_SHA2
 /* Make the pods of actions.creates, some at a time; the pass is pending until the last one. */
 void apply_create_pods(struct reconciler_pass *pass);
 
-/* Delete the pod of that name. `at_once`: it does not answer, so it gets a second instead of its
- * whole grace period. */
+/* Delete the pod of that name. `at_once`: it does not answer, so it gets two seconds instead of
+ * its whole grace period. */
 void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_once);
 
 /* Ask the API server for a pod that the status knows and the cache has not. */

@@ -123,6 +123,7 @@ static struct observed_pod copy_pod(const struct projection_pod *pod, const stru
                                  .topology = put_text(end, pod->topology),
                                  .node = put_text(end, pod->node),
                                  .is_deleting = pod->is_deleting,
+                                 .is_given_up = pod->is_given_up,
                                  .is_permanent = pod->is_permanent,
                                  .exit_code = pod->exit_code,
                                  .reason = put_text(end, pod->reason),

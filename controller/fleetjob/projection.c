@@ -334,6 +334,16 @@ static void read_waiting(const cJSON *object, struct projection_pod *pod)
     pod->cause = fleet_dup_or_empty(cause);
 }
 
+/* A pod whose own grace period is as short is taken for a drained one. */
+static bool is_given_up(const cJSON *pod)
+{
+    int64_t own = 0, given = 0;
+
+    (void)fleet_json_opt_int(pod, "spec.terminationGracePeriodSeconds", &own, NULL);
+    (void)fleet_json_opt_int(pod, "metadata.deletionGracePeriodSeconds", &given, NULL);
+    return given == PROJECTION_GRACE_GIVEN_UP_S && own != given;
+}
+
 static void *pod_project(const cJSON *object, struct fleet_error *err)
 {
     struct kube_meta meta;
@@ -354,6 +364,7 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
         (void)worker_name_parse(pod->name, pod->owner_name, &pod->index, &pod->attempt);
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
+    pod->is_given_up = pod->is_deleting && is_given_up(object);
     pod->created_wall_ms = meta.created_wall_ms;
     read_waiting(object, pod);
     read_end(object, pod);

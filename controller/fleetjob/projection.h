@@ -31,6 +31,11 @@ struct projection_job {
     int64_t generation; /* metadata.generation */
 };
 
+/* Seconds that a pod gets to end if it is deleted because it does not answer. A pod that stays, since
+ * its node is lost, is told by it from a drained one: `kubectl delete --now` gives 1, others give
+ * the pod's own. */
+#define PROJECTION_GRACE_GIVEN_UP_S 2
+
 struct projection_pod {
     char *name, *uid;
     char *owner_uid;   /* of the FleetJob that is its controller; NULL = none */
@@ -47,6 +52,7 @@ struct projection_pod {
     int index, attempt; /* by its name; -1 if it is not named like a worker */
     enum observed_phase phase;
     bool is_deleting;
+    bool is_given_up;        /* deleted by a controller, since it did not answer */
     bool is_permanent;       /* its agent's last report: starting it again cannot help */
     int exit_code;           /* -1 = not known */
     int64_t created_wall_ms; /* 0 = not known */

@@ -172,7 +172,7 @@ enum fleet_cause pass_departure_cause(const struct observed_pod *pod)
 {
     enum fleet_cause cause = fleet_cause_find(pod->reason);
 
-    if (pod->phase == OBSERVED_SUCCEEDED)
+    if (pod->phase == OBSERVED_SUCCEEDED || pod->is_given_up)
         return FLEET_CAUSE_NONE;
     if (cause == FLEET_CAUSE_PREEMPTED || cause == FLEET_CAUSE_EVICTED)
         return cause;

@@ -45,6 +45,7 @@ struct observed_pod {
     bool is_scheduled;           /* has a node */
     const char *topology, *node; /* where; "" = not known */
     bool is_deleting;
+    bool is_given_up;    /* deleted by a controller, since it did not answer */
     bool is_permanent;   /* its agent reported that a restart cannot help */
     int exit_code;       /* of the agent, -1 = not known */
     const char *reason;  /* "OOMKilled", "Evicted", …; "" = none */

@@ -252,6 +252,7 @@ void fake_object_delete(struct fake_apiserver *server, struct fake_address *a, c
     const char *uid = fake_object_text(options, "preconditions.uid");
     cJSON *next;
     char now[FLEET_RFC3339_SIZE];
+    int64_t grace = 30;
 
     if (!object) {
         fake_answer_refuse(response, 404, NULL, "not found");
@@ -273,6 +274,9 @@ void fake_object_delete(struct fake_apiserver *server, struct fake_address *a, c
     next = copy(object);
     now_text(server, now);
     set_text(metadata_of(next), "deletionTimestamp", now);
+    (void)fleet_json_opt_int(next, "spec.terminationGracePeriodSeconds", &grace, NULL);
+    (void)fleet_json_opt_int(options, "gracePeriodSeconds", &grace, NULL);
+    cJSON_AddNumberToObject(metadata_of(next), "deletionGracePeriodSeconds", (double)grace);
     fleet_map_set(&server->objects, key, next);
     record(server, "MODIFIED", a, next, 200, response);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Jobs whose ranks divide a model, on the back end for NVIDIA GPUs (cuda_fixture.h): stages, tensors,
- * sequences, optimizer states, gradients and parameters. The divisions of a group end with
+ * Jobs whose ranks divide a model, on the back end for NVIDIA GPUs (cuda_fixture.h): stages,
+ * tensors, sequences, optimizer states, gradients and parameters. The divisions of a group end with
  * the same bits.
  */
 #include "tests/integration/cuda_fixture.h"
@@ -10,8 +10,12 @@
 #define ROWS 10
 
 static const struct model small = {
-    "gpt", "{name: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}",
-    "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}", 4, 8, 2};
+    "gpt",
+    "{name: gpt, layers: 2, heads: 2, width: 16, context: 8, dropout: 0.1}",
+    "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}",
+    4,
+    8,
+    2};
 
 /* The first division is the reference: its losses are near those of the CPU. */
 static const struct group {

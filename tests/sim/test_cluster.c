@@ -315,6 +315,7 @@ static const unsigned long broken_once[] = {
     3117129027, /* the goodbye of a drained worker came after its second replacement */
     3117038443, /* a drained worker lived on while its replacements failed */
     117008119,  /* a pod of an earlier leader came late, and was deleted unstarted */
+    117137483,  /* a silent pod that the controller had deleted looked like a drained one */
     117031820,  /* a drained worker said goodbye while another one was missing */
     1117014110, /* a pod that was no member was being deleted when the leader was lost */
     2117026262, /* a worker failed unheard, and the job was made smaller */

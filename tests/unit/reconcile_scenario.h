@@ -131,6 +131,7 @@ static inline void read_pods(struct scenario *s)
             .phase = (enum observed_phase)word_at(item, "phase", phases, 4, OBSERVED_RUNNING),
             .is_scheduled = !cJSON_IsTrue(fleet_json_at(item, "unscheduled")),
             .is_deleting = cJSON_IsTrue(fleet_json_at(item, "deleting")),
+            .is_given_up = cJSON_IsTrue(fleet_json_at(item, "givenUp")),
             .is_permanent = cJSON_IsTrue(fleet_json_at(item, "permanent")),
             .exit_code = (int)int_at(item, "exitCode", -1),
             .reason = text_at(item, "reason", ""),

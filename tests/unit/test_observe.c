@@ -170,6 +170,35 @@ static void test_observe__the_memory_limit_is_read(void **state)
     }
 }
 
+#define DELETED ",\"deletionTimestamp\":\"2026-11-21T05:00:00Z\",\"deletionGracePeriodSeconds\":"
+
+/* By the grace period of its deletion, unless that is the pod's own. */
+static void test_observe__a_pod_that_was_given_up(void **state)
+{
+    static const struct {
+        const char *deletion;
+        int own;
+        bool is_given_up;
+    } cases[] = {
+        {DELETED "2", 30, true},   {DELETED "2", 2, false}, {DELETED "1", 30, false},
+        {DELETED "30", 30, false}, {"", 30, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        struct projection_pod *pod;
+        fleet_strbuf_appendf(
+            &text,
+            "{\"metadata\":{\"name\":\"p\",\"uid\":\"u\",\"resourceVersion\":\"1\"%s},"
+            "\"spec\":{\"terminationGracePeriodSeconds\":%d}}",
+            cases[i].deletion, cases[i].own);
+        pod = project_pod(text.text);
+        assert_int_equal(pod->is_given_up, cases[i].is_given_up);
+        projection_pod_kind.release(pod);
+    }
+}
+
 static void test_observe__pods_of_other_owners_are_ignored(void **state)
 {
     struct projection_pod *pod = project_pod("{" META("x", "") "}");
@@ -190,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_observe__the_memory_limit_is_read),
         cmocka_unit_test(test_observe__the_agent_may_be_from_another_image),
         cmocka_unit_test(test_observe__a_pod_that_does_not_start_says_why),
+        cmocka_unit_test(test_observe__a_pod_that_was_given_up),
         cmocka_unit_test(test_observe__pods_of_other_owners_are_ignored),
     };
 

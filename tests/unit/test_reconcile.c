@@ -8,9 +8,9 @@
  *                   job      merge patch on tests/reconcile/job.json, its status included
  *                   errors   [[path, message]]: what is wrong with the spec
  *                   warnings [[path, message]]: what is only odd about it
- *                   pods     [{index, attempt, phase, deleting, unscheduled, exitCode, reason,
- *                              message, waiting, cause, memoryLimit, topology, node, created,
- *                              started, finished}]; uid is "uid-<index>-<attempt>"
+ *                   pods     [{index, attempt, phase, deleting, givenUp, unscheduled, exitCode,
+ *                              reason, message, waiting, cause, memoryLimit, topology, node,
+ *                              created, started, finished}]; uid is "uid-<index>-<attempt>"
  *                   first    true: this process has decided nothing about the job yet
  *                   asksWhy  true: the API server is being asked why a pod does not start
  *                   refusal  what the API server said; refused [[index, attempt]]: the pods;
