@@ -31,9 +31,9 @@ struct projection_job {
     int64_t generation; /* metadata.generation */
 };
 
-/* Seconds that a pod gets to end if it is deleted because it does not answer. A pod that stays, since
- * its node is lost, is told by it from a drained one: `kubectl delete --now` gives 1, others give
- * the pod's own. */
+/* Seconds that a pod gets to end if a controller deletes it because it does not answer. If its node
+ * is lost, the pod stays, and this number tells it from a drained one: `kubectl delete --now` gives
+ * 1, other deletions give the pod's own. */
 #define PROJECTION_GRACE_GIVEN_UP_S 2
 
 struct projection_pod {
