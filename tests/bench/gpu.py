@@ -7,7 +7,8 @@ OUT gets results.json, table.txt and the output of each job. Parts, in this orde
 of time, and the others go on after one that fails:
 
   ceilings   clocks and versions; a copy of 4 GiB, products of 8192³
-  steps      GPT-2 124M by `fleetjob run`, tokens a second; what a checkpoint adds to a step
+  steps      GPT-2 124M by `fleetjob run`, tokens a second, also with `deterministic: false`; what
+             a checkpoint adds to a step
   rival      the same model by torch.compile
   kernels    each kernel (bench_gpu), PyTorch's operation right after it
   recovery   two workers on the GPU: SIGKILL of a trainer to the next step
@@ -301,18 +302,20 @@ class Job:
         return ends[-1].get("state") if ends else "ran out of time, or ended by itself"
 
 
-def run_steps(bench, precision, steps, limit):
-    batch = 2 if bench.fake else 16
-    job = Job(bench, precision, bench.model, batch=batch, micro=batch, steps=steps,
-              precision=precision)
+def run_steps(bench, precision, steps, limit, deterministic="true"):
+    batch, name = 2 if bench.fake else 16, precision
+    if deterministic != "true":
+        name += ".free"
+    job = Job(bench, name, bench.model, batch=batch, micro=batch, steps=steps,
+              precision=precision, deterministic=deterministic)
     job.run(min(limit, bench.left()))
     seconds = job.step_seconds()
     result = {"state": job.state(), "stepSeconds": seconds}
     if len(seconds) > 3:
         result["tokensPerSecond"] = batch * bench.model["context"] / statistics.median(seconds[2:])
         result["firstStepAt"] = job.of("step")[0]["at"]
-    bench.results.setdefault("steps", {})[precision] = result
-    bench.say(f"gpt2-124m {precision}: {result.get('tokensPerSecond', 0):.0f} tokens/s, "
+    bench.results.setdefault("steps", {})[name] = result
+    bench.say(f"gpt2-124m {name}: {result.get('tokensPerSecond', 0):.0f} tokens/s, "
               f"{len(seconds)} steps, {result['state']}")
 
 
@@ -338,6 +341,7 @@ def run_checkpoint(bench, limit):
 
 def part_steps(bench):
     run_steps(bench, "bf16", 12, 45)
+    run_steps(bench, "bf16", 12, 30, "false")
     run_checkpoint(bench, 40)
 
 

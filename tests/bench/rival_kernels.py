@@ -198,6 +198,13 @@ def accumulate(s, t):
     return lambda: a.add_(b)
 
 
+def dgc_select(s, t):
+    """Momentum correction as in the paper's code, then the largest of its result."""
+    n = s.vocabulary * s.width
+    g, u, v = random(n), random(n), random(n)
+    return lambda: torch.topk((v + (u * 0.9 + g)).abs_(), max(1, n // 1000), sorted=False)
+
+
 CASES = {
     "copy": copy, "add.residual": add_residual, "add.bias": add_bias, "gelu": gelu,
     "gelu.gradient": gelu_gradient, "swiglu": swiglu, "dropout": dropout,
@@ -207,6 +214,7 @@ CASES = {
     "cross_entropy": cross_entropy, "cross_entropy.gradient": cross_entropy_gradient,
     "attention": attention, "attention.gradient": attention_gradient, "adamw": adamw,
     "grad_norm": grad_norm, "check_finite.unscale": unscale, "accumulate": accumulate,
+    "dgc.select": dgc_select,
 }
 for _layer in LAYERS:
     for _what in ("forward", "by_x", "by_w"):

@@ -90,6 +90,7 @@ struct bench_set {
         struct fleet_cuda_check_finite check_finite;
         struct fleet_cuda_optimizer optimizer;
         struct fleet_cuda_tree_sum tree_sum;
+        struct fleet_cuda_dgc dgc;
         struct bench_accumulate accumulate;
         struct bench_copy copy;
     };

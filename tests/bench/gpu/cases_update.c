@@ -150,6 +150,32 @@ static void tree_sum(struct bench_arena *arena, const struct bench_sizes *s,
     set->bytes = 4.0 * (TREE_LEAVES + 1) * (double)t->count;
 }
 
+/* One element of a thousand of the largest tensor, exactly. Reads the gradient, u and v. */
+static void dgc_select(struct bench_arena *arena, const struct bench_sizes *s,
+                       const struct bench_case *c, struct bench_set *set)
+{
+    struct fleet_cuda_dgc *d = &set->dgc;
+
+    (void)c;
+    d->count = (int64_t)s->gpt.vocabulary * s->gpt.width;
+    d->gradient = bench_random(arena, PROGRAM_FP32, d->count);
+    d->u = bench_random(arena, PROGRAM_FP32, d->count);
+    d->v = bench_random(arena, PROGRAM_FP32, d->count);
+    d->momentum = 0.9F;
+    d->rescale = d->ranks = 1;
+    d->kept = d->wanted = d->count > 1000 ? d->count / 1000 : 1;
+    d->stride = 2 * d->kept;
+    d->part = bench_room(arena, (size_t)d->stride * sizeof(uint32_t));
+    d->scalars = scalars_of(arena);
+    d->scratch = bench_room(arena, gpu_scratch_dgc(d->count));
+    set->bytes = 12.0 * (double)d->count;
+}
+
+static cudaError_t launch_dgc_select(cudaStream_t stream, const struct bench_set *set)
+{
+    return fleet_cuda_dgc_select(stream, &set->dgc);
+}
+
 static cudaError_t launch_optimizer(cudaStream_t stream, const struct bench_set *set)
 {
     return fleet_cuda_optimizer(stream, &set->optimizer);
@@ -184,5 +210,6 @@ const struct bench_case bench_cases_update[] = {
     {"check_finite.unscale", PROGRAM_FP32, 1, check_finite, NULL, launch_check_finite},
     {"accumulate", PROGRAM_FP32, 0, accumulate, NULL, launch_accumulate},
     {"tree_sum", PROGRAM_FP32, 0, tree_sum, NULL, launch_tree_sum},
+    {"dgc.select", PROGRAM_FP32, 0, dgc_select, NULL, launch_dgc_select},
     {0},
 };
