@@ -6,16 +6,22 @@ LIBRARY     := build/lib/libfleet.so.0
 LIBRARY_OUT := build/pic
 LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm) \
     agent/runtime/backend/cpu/backend_level.c \
-    $(addprefix libfleet/base/,assert.c child.c clock.c digest.c error.c errors.c file.c isa.c \
+    $(addprefix libfleet/base/,assert.c child.c clock.c digest.c division.c error.c errors.c file.c isa.c \
         json.c json_build.c json_get.c json_print.c json_scan.c json_tree.c map.c memory.c \
         random.c strbuf.c value_path.c variable.c) \
     $(filter-out %/strategy_options.c %/strategy_spec.c,$(call sources,libfleet/strategy)) \
-    libfleet/checkpoint/safetensors_header.c \
-    $(addprefix libfleet/plan/,runtime_memory.c runtime_traffic.c tree.c) libfleet/program/buckets.c \
+    $(call sources,libfleet/program,libfleet/program/models/* libfleet/program/passes/*) \
+    $(call sources,agent/runtime/executor) $(addprefix agent/runtime/,state.c step/running.c \
+        inference/inference_file.c inference/inference_write.c) \
+    $(filter-out %/backend_level.c,$(call sources,agent/runtime/backend/cpu)) \
+    $(addprefix libfleet/checkpoint/,safetensors.c safetensors_header.c) \
+    $(addprefix libfleet/plan/,adders.c gathers.c memory_plan.c ownership.c \
+        runtime_hierarchy.c runtime_memory.c runtime_traffic.c tree.c) \
     $(addprefix libfleet/autoparallel/mesh/,mesh.c reshard.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
 $(LIBRARY_OUT)/agent/runtime/comm/fold_%.o: CFLAGS += -O3
+$(patsubst %.c,$(LIBRARY_OUT)/%.o,$(wildcard $(CPU)/kernels_*.c)): $(OUT)/cpu_kernels.h
 $(LIBRARY_OUT)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc $< (pic)"; $(CC) $(filter-out -fPIE $(CFLAGS_$(VARIANT)),$(CFLAGS)) $(CFLAGS_release) \
@@ -41,7 +47,7 @@ install-library: library ## the library, its headers, its pkg-config file and it
 
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
-    $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed test_dtensor test_dtensor_use test_fleet_init test_group_shard \
+    $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed test_dtensor test_dtensor_use test_fleet_init test_group_shard test_program_use \
         test_fleet_data test_fs test_fs_s3 test_fs_webhdfs test_ps test_ps_click test_ps_faults \
         test_recompute test_rpc test_spawn test_split)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
@@ -68,7 +74,7 @@ $(OUT)/tests/unit/test_ps_table: $(addprefix $(OUT)/,tests/unit/test_ps_table.o 
 	@mkdir -p $(@D)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lm
 
-# Its trainer with fleet.h is compiled by the test.
-$(OUT)/tests/integration/test_own_trainer $(OUT)/tests/integration/test_launch_servers: | $(LIBRARY)
+# The first compiles its trainer with fleet.h, the last opens the library.
+$(addprefix $(OUT)/tests/integration/test_,own_trainer launch_servers program_job): | $(LIBRARY)
 
 -include $(LIBRARY_OBJECTS:.o=.d)

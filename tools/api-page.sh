@@ -10,7 +10,7 @@ tests='tests/integration/test_ddp.c tests/integration/test_ddp_use.c
     tests/integration/test_fleet_init.c tests/integration/test_group_shard.c
     tests/integration/test_fs.c tests/integration/fs_fixture.h tests/integration/test_fs_s3.c
     tests/integration/test_fleet_data.c tests/integration/test_fs_webhdfs.c
-    tests/integration/test_inference_model.c
+    tests/integration/test_program_use.c
     tests/integration/test_recompute.c
     tests/integration/test_spawn.c tests/integration/test_launch.c
     tests/integration/test_ps.c
@@ -28,7 +28,8 @@ memory. Data parallelism is in [fleet_ddp.h](../../include/fleet/fleet_ddp.h), R
 [fleet_ps.h](../../include/fleet/fleet_ps.h), meshes in
 [fleet_mesh.h](../../include/fleet/fleet_mesh.h), divided optimizers in
 [fleet_shard.h](../../include/fleet/fleet_shard.h), strategies in
-[fleet_strategy.h](../../include/fleet/fleet_strategy.h). The compute stream of host memory is the
+[fleet_strategy.h](../../include/fleet/fleet_strategy.h), programs and models for inference in
+[fleet_program.h](../../include/fleet/fleet_program.h). The compute stream of host memory is the
 calling thread, so the functions for streams are those without; `fleet.stream` in Python has
 Paddle's arguments.
 END

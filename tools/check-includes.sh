@@ -39,6 +39,10 @@ distributed:          distributed include/fleet agent/runtime/comm libfleet/base
 distributed:          libfleet/autoparallel/mesh libfleet/strategy
 distributed:          libfleet/checkpoint/safetensors
 distributed:          libfleet/program/buckets.h agent/runtime/backend/cpu/kernels/typed.h
+distributed/program:  distributed include/fleet libfleet/base libfleet/checkpoint/safetensors
+distributed/program:  libfleet/program libfleet/plan agent/runtime/backend/cpu agent/runtime/state
+distributed/program:  agent/runtime/executor/executor agent/runtime/inference/inference_file
+distributed/program:  agent/runtime/step/running
 tests:                .
 '
 

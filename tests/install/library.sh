@@ -11,16 +11,38 @@ diff <(grep -ohE '\bfleet_[a-z0-9_]+\(' include/fleet/*.h | names) \
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 make -s install-library DESTDIR= PREFIX="$folder/prefix"
-cat >"$folder/program.cc" <<'END'
-#include <fleet/fleet.h>
+ls "$folder/prefix/include/fleet" | sed 's|.*|#include <fleet/&>|' >"$folder/program.cc"
+cat >>"$folder/program.cc" <<'END'
 #include <cstdio>
-int main()
+
+// A program is compiled, saved, read and run.
+static bool saves(const char *path, fleet_error *err)
+{
+    const char *text = "program twice micro_batch_size=1\nvar x fp32 input [1,2]\n"
+                       "var y fp32 activation [?]\nforward scale x -> y ; scale=2\n";
+    const char *const fetches[] = {"y"};
+    float in[] = {1, 2}, out[] = {0, 0};
+    fleet_state_entry x{"x", {in, FLEET_FP32, 2, {1, 2}}}, y{"y", {out, FLEET_FP32, 2, {1, 2}}};
+    fleet_program_options options{};
+    fleet_program *program = nullptr, *read = nullptr;
+    options.fetches = fetches;
+    options.fetch_count = 1;
+    bool good = fleet_program_compile(text, &options, &program, err) == 0 &&
+                fleet_save_inference_model(program, path, nullptr, 0, nullptr, 0, err) == 0 &&
+                fleet_load_inference_model(path, 1, &read, err) == 0 &&
+                fleet_program_run(read, FLEET_PROGRAM_PREDICT, &x, 1, &y, 1, err) == 0;
+    fleet_program_free(program);
+    fleet_program_free(read);
+    return good && out[0] == 2 && out[1] == 4;
+}
+
+int main(int, char **argv)
 {
     fleet_error err{};
     float value = 2;
     fleet_tensor tensor{&value, FLEET_FP32, 0, {}};
     if (fleet_env_init(&err) < 0 ||
-        fleet_all_reduce(&tensor, FLEET_SUM, nullptr, nullptr, &err) < 0) {
+        fleet_all_reduce(&tensor, FLEET_SUM, nullptr, nullptr, &err) < 0 || !saves(argv[1], &err)) {
         std::puts(err.text);
         return 1;
     }
@@ -32,4 +54,4 @@ export PKG_CONFIG_PATH=$folder/prefix/lib/pkgconfig
 # shellcheck disable=SC2046
 c++ -Wall -Wextra -Werror -o "$folder/program" "$folder/program.cc" $(pkg-config --cflags --libs fleet)
 env -u PADDLE_TRAINERS_NUM -u PADDLE_TRAINER_ID LD_LIBRARY_PATH="$folder/prefix/lib" \
-    "$folder/program"
+    "$folder/program" "$folder/model"

@@ -9,6 +9,8 @@
 #include "agent/runtime/inference/inference_model.h"
 
 struct fleet_sha256;
+struct safetensors_file;
+struct state;
 
 /* The lists of a model: what is fed, what is fetched. */
 struct inference_names {
@@ -28,5 +30,25 @@ int inference_names_parse(const char *text, bool is_feed, struct inference_names
 /* Begin the digest of the file. The bytes of the weights follow. */
 void inference_sha256_begin(struct fleet_sha256 *sha, const char *program, const char *feeds,
                             const char *fetches);
+
+/*
+ * Cut from `program` what the fetches of `request` need, at least one; `batch` is not read. The
+ * lists of *names are filled. Release *names in any case, *out unless an error is returned.
+ * -ENOENT: the program has no variable of a name. -EINVAL: a list is too long, a name appears
+ * twice; errors of prune_forward().
+ */
+int inference_prune(const struct program *program, const struct inference_request *request,
+                    struct inference_names *names, struct program *out, struct fleet_error *err);
+
+/* Write the file by a draft: a pruned program, and its weights, which `state` has under the same
+ * names. -errno with the path. */
+int inference_file_write(const struct state *state, const struct program *program,
+                         const struct inference_names *names, const char *path,
+                         struct inference_summary *out, struct fleet_error *err);
+
+/* Read lists and program of an open file and check its SHA-256. Release *names in any case,
+ * *program unless an error is returned. -EINVAL: it is no such file; -EBADMSG: it is damaged. */
+int inference_file_read(const struct safetensors_file *file, struct inference_names *names,
+                        struct program *program, struct fleet_error *err);
 
 #endif

@@ -17,7 +17,6 @@
 #include "libfleet/base/error.h"
 #include "libfleet/checkpoint/safetensors.h"
 #include "libfleet/plan/memory_plan.h"
-#include "libfleet/program/print.h"
 #include "libfleet/program/verify.h"
 
 struct inference_model {
@@ -30,66 +29,6 @@ struct inference_model {
     int feeds[INFERENCE_NAMES_MAX], fetches[INFERENCE_NAMES_MAX]; /* variables */
     struct inference_tensor in[INFERENCE_NAMES_MAX], out[INFERENCE_NAMES_MAX];
 };
-
-/* ---- the file -------------------------------------------------------------------------------- */
-
-struct texts {
-    const char *program, *feeds, *fetches, *sha256;
-};
-
-static int find_texts(const struct safetensors_file *file, struct texts *out,
-                      struct fleet_error *err)
-{
-    *out = (struct texts){
-        safetensors_metadata(file, INFERENCE_PROGRAM), safetensors_metadata(file, INFERENCE_FEED),
-        safetensors_metadata(file, INFERENCE_FETCH), safetensors_metadata(file, INFERENCE_SHA256)};
-    if (!out->program || !out->feeds || !out->fetches || !out->sha256)
-        return fleet_error(err, -EINVAL,
-                           "it has no program: it is not a model for inference, which "
-                           "`fleetjob export --inference` writes");
-    return 0;
-}
-
-static int check_digest(const struct safetensors_file *file, const struct texts *texts,
-                        struct fleet_error *err)
-{
-    struct fleet_sha256 *sha = fleet_sha256_new();
-    char hex[FLEET_SHA256_HEX_SIZE];
-    uint8_t digest[FLEET_SHA256_SIZE], chunk[65536];
-    int rc = 0;
-
-    inference_sha256_begin(sha, texts->program, texts->feeds, texts->fetches);
-    for (size_t i = 0; i < file->count && rc == 0; i++) {
-        const struct safetensors_tensor *tensor = &file->tensors[i];
-        for (uint64_t at = 0; at < tensor->bytes && rc == 0; at += sizeof(chunk)) {
-            uint64_t left = tensor->bytes - at;
-            size_t size = left < sizeof(chunk) ? (size_t)left : sizeof(chunk);
-            rc = safetensors_read(tensor, at, chunk, size, err);
-            if (rc == 0)
-                fleet_sha256_update(sha, chunk, size);
-        }
-    }
-    fleet_sha256_finish(sha, digest);
-    fleet_hex_encode(digest, sizeof(digest), hex);
-    if (rc == 0 && strcmp(hex, texts->sha256) != 0)
-        return fleet_error(err, -EBADMSG, "the file is damaged: its SHA-256 is another one");
-    return rc;
-}
-
-static int read_file(struct inference_model *model, const struct safetensors_file *file,
-                     struct fleet_error *err)
-{
-    struct texts texts;
-    int rc = find_texts(file, &texts, err);
-
-    if (rc == 0)
-        rc = check_digest(file, &texts, err);
-    if (rc == 0)
-        rc = inference_names_parse(texts.feeds, true, &model->names, err);
-    if (rc == 0)
-        rc = inference_names_parse(texts.fetches, false, &model->names, err);
-    return rc < 0 ? rc : print_parse(texts.program, strlen(texts.program), &model->program, err);
-}
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
@@ -184,7 +123,7 @@ int inference_model_open(const char *path, int threads, struct inference_model *
 
     fleet_assert(model);
     if (rc == 0) {
-        rc = read_file(model, &file, err);
+        rc = inference_file_read(&file, &model->names, &model->program, err);
         safetensors_release(&file);
         if (rc == 0)
             rc = prepare(model, threads, err);
