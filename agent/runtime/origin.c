@@ -28,9 +28,11 @@
 /* Keys of spec.training, "block.key" or a whole block, that the weights after a step do not depend
  * on. */
 static const char *const left_out[][2] = {
-    {NULL, "steps"},     {NULL, "checkpoint"},   {NULL, "log"},      {NULL, "evaluation"},
-    {"data", "path"},    {"data", "vocabulary"}, {"data", "merges"}, {"model", "initialWeights"},
-    {"model", "preset"},
+    {NULL, "steps"},     {NULL, "checkpoint"},
+    {NULL, "log"},       {NULL, "evaluation"},
+    {"data", "path"},    {"data", "vocabulary"},
+    {"data", "merges"},  {"model", "initialWeights"},
+    {"model", "preset"}, {NULL, "operatorStrategies"},
 };
 
 static cJSON *encode_training(const struct training_config *config)

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/autoparallel/context.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
@@ -150,6 +151,17 @@ static const char *health_window(const struct fleetjob_spec *spec, const struct 
     return watch(spec, "health.window");
 }
 
+static const char *operator_strategies(const struct fleetjob_spec *spec, const struct strategy *s)
+{
+    enum context_mode mode = context_mode(spec->auto_parallel);
+
+    (void)s;
+    return spec->has_training && spec->training.operators.count > 0 &&
+                   mode != CONTEXT_SEMI_AUTO_PARALLEL && mode != CONTEXT_AUTO_PARALLEL
+               ? "spec.autoParallel.parallel_mode is neither semi_auto_parallel nor auto_parallel"
+               : NULL;
+}
+
 #define BUDDIES_DEFAULT 1 /* runPolicy.elastic.replicas */
 
 /* ---- runPolicy ------------------------------------------------------------------------------- */
@@ -181,6 +193,7 @@ static const struct {
     {"spec.training.optimizer.regularizer", regularizer},
     {"spec.training.health.factor", health_factor},
     {"spec.training.health.window", health_window},
+    {"spec.training.operatorStrategies", operator_strategies},
     {"spec.runPolicy.elastic.replicas", buddies},
 };
 

@@ -163,7 +163,7 @@ static void apply_optimizer(const struct context_apply *a)
 
 /* ---- auto_parallel --------------------------------------------------------------------------- */
 
-static const char *search_of(const cJSON *context)
+const char *context_search(const cJSON *context)
 {
     const char *word = cJSON_GetStringValue(at(context, "search_mode"));
 
@@ -174,12 +174,12 @@ static const char *search_of(const cJSON *context)
 
 static bool may_search(const struct context_apply *a, const char *key)
 {
-    if (strcmp(search_of(a->context), "sharding_propagation") == 0)
+    if (a->job->training && strcmp(context_search(a->context), "sharding_propagation") == 0)
         context_report(
             a->errors, a->path, key,
-            "sharding_propagation needs operators with strategies of their own, which a "
-            "FleetJob cannot have yet: recursive_programming and dynamic_programming are "
-            "allowed");
+            "sharding_propagation begins at operators with given strategies: give at least one in "
+            "spec.training.operatorStrategies, or use recursive_programming or "
+            "dynamic_programming");
     else if (a->job->is_elastic)
         context_report(a->errors, a->path, "parallel_mode",
                        "auto_parallel is for a fixed number of workers: leave out "
@@ -200,12 +200,13 @@ static void apply_grid(const struct context_apply *a)
                           ? "auto_parallel_search_mode"
                           : "search_mode";
     int64_t stages = h->pp_degree > 1 ? h->pp_degree : 1;
-    struct grid_request request = {.training = a->job->training,
-                                   .stages = (int)stages,
-                                   .model = h->has_mp_degree ? h->mp_degree : 0,
-                                   .kind = strcmp(search_of(a->context), "dynamic_programming") == 0
-                                               ? GRID_SEARCH_DYNAMIC
-                                               : GRID_SEARCH_RECURSIVE};
+    struct grid_request request = {
+        .training = a->job->training,
+        .stages = (int)stages,
+        .model = h->has_mp_degree ? h->mp_degree : 0,
+        .kind = strcmp(context_search(a->context), "dynamic_programming") == 0
+                    ? GRID_SEARCH_DYNAMIC
+                    : GRID_SEARCH_RECURSIVE};
     struct grid grid;
     struct fleet_error err;
 
@@ -257,7 +258,10 @@ static void apply_type(const struct context_apply *a)
 void context_graph_apply(const struct context_apply *a)
 {
     apply_stages(a);
-    apply_grid(a);
+    if (a->job->training && a->job->training->operators.count > 0)
+        context_operators_apply(a);
+    else
+        apply_grid(a);
     apply_optimizer(a);
     apply_loss(a);
     apply_type(a);

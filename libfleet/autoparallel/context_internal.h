@@ -57,8 +57,17 @@ int64_t context_unit(const struct strategy *s);
  * the divided optimizer beside stages and tensor parallelism. */
 void context_graph_apply(const struct context_apply *a);
 
+/* search_mode, under either name; its default if it is not given. */
+const char *context_search(const cJSON *context);
+
 /* Warnings of these modes. */
 void context_graph_warn(const cJSON *context, const char *path, const struct context_outcome *job,
                         struct fleet_errors *warnings);
+
+/* ---- context_operators.c --------------------------------------------------------------------- */
+
+/* Degrees from job->training->operators, which are not none. Errors are below
+ * "spec.training.operatorStrategies". */
+void context_operators_apply(const struct context_apply *a);
 
 #endif

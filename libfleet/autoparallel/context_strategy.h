@@ -35,7 +35,10 @@
  * In auto_parallel also:
  *
  *   search_mode               hybrid_configs.mp_degree, as search/grid_search.h chooses it;
- *                             sharding_propagation is refused: no operator has a given strategy
+ *                             sharding_propagation is refused if no operator has a given strategy
+ *
+ * spec.training.operatorStrategies (given_operators.h) becomes hybrid_configs.mp_degree and
+ * sep_degree, and tensor_parallel_configs.sequence_parallel.
  *
  * stand_alone changes nothing. Specification: MindSpore r2.3, mindspore/context.py.
  */

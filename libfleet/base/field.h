@@ -64,7 +64,7 @@ enum fleet_field_flags {
     FLEET_PATH = 1 << 5,       /* a string that names a file or folder where the trainer runs */
     FLEET_IMMUTABLE = 1 << 6,  /* may not change once the job has started */
     FLEET_NOT_EMPTY = 1 << 7,  /* strings and lists */
-    FLEET_ANY_JSON = 1 << 8,   /* FLEET_FIELD_JSON: a list is welcome too */
+    FLEET_TUPLES = 1 << 8,     /* JSON: a list of lists of integers, not an object */
     FLEET_NULL = 1 << 9,       /* NUMBER: null is `unset`; NaN and infinities are written as null */
     FLEET_CLAMP = 1 << 10,     /* NUMBER: the nearest of `min` and `max` is written */
     FLEET_CUT = 1 << 11,       /* longer texts are cut: a STRING when written, CHARS when read */

@@ -353,9 +353,11 @@ static void decode_json(const struct fleet_field *field, const cJSON *json, cJSO
                         const struct fleet_place *place, struct fleet_errors *errors)
 {
     FLEET_AUTO_FREE char *text = NULL;
+    bool is_list = (field->flags & FLEET_TUPLES) != 0;
 
-    if (!cJSON_IsObject(json) && !(field->flags & FLEET_ANY_JSON && cJSON_IsArray(json))) {
-        fleet_field_refuse_value(errors, place, json, "an object");
+    if (is_list ? !cJSON_IsArray(json) : !cJSON_IsObject(json)) {
+        fleet_field_refuse_value(errors, place, json,
+                                 is_list ? "a list of lists of integers" : "an object");
         return;
     }
     text = fleet_json_print(json);

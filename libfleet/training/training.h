@@ -230,6 +230,17 @@ struct training_health {
     int64_t window; /* number of steps for mean and deviation */
 };
 
+/* How operators are divided over ranks; libfleet/autoparallel/given_operators.h reads it. */
+struct training_operator {
+    char *operator_name; /* of operators; * and ? stand for any letters, and for one */
+    cJSON *in, *out;     /* lists of tuples; NULL = not given */
+};
+
+struct training_operator_list {
+    struct training_operator *items;
+    size_t count;
+};
+
 struct training_log {
     int64_t every_steps; /* steps, >= 1 */
     char *tensorboard;   /* folder, or NULL */
@@ -254,6 +265,7 @@ struct training_config {
     struct training_evaluation evaluation; /* if has_evaluation */
     struct training_health health;
     struct training_log log;
+    struct training_operator_list operators; /* semi_auto_parallel, auto_parallel */
 };
 
 /* The table of the block's fields, for the schema and the reference pages. */

@@ -170,6 +170,48 @@ static const struct fleet_object log_type = {
     .size = sizeof(struct training_log),
 };
 
+/* ---- operators ----------------------------------------------------------------------------- */
+
+#define OPERATORS_MAX 4096
+#define TUPLES_MAX    1024 /* bytes of JSON */
+
+static const struct fleet_field operator_fields[] = {
+    {.name = "operator",
+     .kind = FLEET_FIELD_STRING,
+     .flags = FLEET_REQUIRED | FLEET_NOT_EMPTY,
+     .offset = offsetof(struct training_operator, operator_name),
+     .count_max = 200,
+     .description = "Name of an operator, as `fleetjob plan --program` prints the tensor that it "
+                    "writes, or a pattern: * stands for any letters, ? for one."},
+    {.name = "in",
+     .kind = FLEET_FIELD_JSON,
+     .flags = FLEET_TUPLES,
+     .offset = offsetof(struct training_operator, in),
+     .count_max = TUPLES_MAX,
+     .description = "A list for each input, with the parts of each of its dimensions: [[2, 1, 1], "
+                    "[1, 2], [2]]. Inputs at the end may be left out."},
+    {.name = "out",
+     .kind = FLEET_FIELD_JSON,
+     .flags = FLEET_TUPLES,
+     .offset = offsetof(struct training_operator, out),
+     .count_max = TUPLES_MAX,
+     .description = "The same for the output: [[2, 1, 2]]."},
+    {0},
+};
+
+static const struct fleet_hint operator_field_hints[] = {
+    {"name", "operator"}, {"pattern", "operator"}, {"in_strategy", "in"}, {"strategy", "in"},
+    {"inputs", "in"},     {"out_strategy", "out"}, {"outputs", "out"},    {NULL, NULL},
+};
+
+static const struct fleet_object operator_type = {
+    .name = "operator strategy",
+    .hints = operator_field_hints,
+    .description = "How operators are divided over ranks.",
+    .fields = operator_fields,
+    .size = sizeof(struct training_operator),
+};
+
 /* ---- the block ----------------------------------------------------------------------------- */
 
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", NULL};
@@ -277,6 +319,16 @@ static const struct fleet_field training_fields[] = {
      .offset = offsetof(struct training_config, log),
      .object = &log_type,
      .description = "What is written on the way."},
+    {.name = "operatorStrategies",
+     .kind = FLEET_FIELD_LIST,
+     .item = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct training_config, operators),
+     .object = &operator_type,
+     .count_max = OPERATORS_MAX,
+     .description =
+         "MindSpore's strategies of operators, for spec.autoParallel.parallel_mode "
+         "semi_auto_parallel and auto_parallel. The first entry that matches an operator is for "
+         "it. The built-in trainer runs them if one grid of ranks divides all operators so."},
     {0},
 };
 

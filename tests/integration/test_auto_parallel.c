@@ -169,6 +169,38 @@ static void test_auto_parallel__trains_what_a_search_finds(void **state)
     }
 }
 
+#define MEAN            GRAPH "gradients_mean: true}"
+#define PROPAGATION     AUTO "search_mode: sharding_propagation}"
+#define OPERATORS(list) "    operatorStrategies: [" list "]\n"
+
+/* Strategies of operators have the bits of the grid that they ask for. */
+static void test_auto_parallel__divides_operators_as_given(void **state)
+{
+    static const char model[] = "  strategy: {hybrid_configs: {mp_degree: 2}}";
+    static const struct {
+        const char *lines, *by_hand;
+    } jobs[] = {
+        {OPERATORS("{operator: 'h.*.mlp.c_fc', in: [[1, 1, 1], [1, 2]], out: [[1, 1, 2]]}") MEAN,
+         model},
+        {OPERATORS("{operator: 'h.0.attn.c_proj', in: [[1, 1, 2], [2, 1]]}") PROPAGATION, model},
+        {OPERATORS("{operator: embedding, in: [[2, 1], [1, 1]]}") MEAN, ""},
+        {OPERATORS("{operator: 'h.0.attn', in: [[1, 1, 2]]}, {operator: '*.ln_?', in: [[1, 2, 1]]}")
+             MEAN,
+         "  strategy: {hybrid_configs: {mp_degree: 2}, tensor_parallel_configs: "
+         "{sequence_parallel: true}}"},
+        {OPERATORS("{operator: 'h.1.mlp.c_fc', in: [[1, 2, 1], [1, 1]]}") MEAN,
+         "  strategy: {hybrid_configs: {sep_degree: 2}}"},
+    };
+    char given[65], other[65];
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
+        train(2, jobs[i].by_hand, given);
+        train(2, jobs[i].lines, other);
+        assert_string_equal(other, given);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +211,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_auto_parallel__divides_a_graph_into_stages,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__trains_what_a_search_finds,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_auto_parallel__divides_operators_as_given,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__counts_a_repeated_loss, job_folder_make,
                                         job_folder_remove),

@@ -158,11 +158,6 @@ static void test_context_strategy__divides_a_graph(void **state)
          "\"pipeline\":true,\"hybrid_configs\":{\"pp_degree\":4}," AVG "} "
          "spec.autoParallel.pipeline_stages: asks for hybrid_configs.pp_degree: 2, but "
          "spec.strategy.hybrid_configs.pp_degree is 4; give one of the two"},
-        {"{parallel_mode: auto_parallel, gradients_mean: true, search_mode: sharding_propagation}",
-         "{}", 4,
-         "{" AVG "} spec.autoParallel.search_mode: sharding_propagation needs operators with "
-         "strategies of their own, which a FleetJob cannot have yet: recursive_programming and "
-         "dynamic_programming are allowed"},
         {"{" GRAPH "gradient_fp32_sync: true}", "{fp16_allreduce: true}", 4,
          "{\"fp16_allreduce\":true," AVG "} spec.autoParallel.gradient_fp32_sync: asks for "
          "fp16_allreduce: false, but spec.strategy.fp16_allreduce is true; give one of the two"},

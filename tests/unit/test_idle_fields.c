@@ -82,6 +82,10 @@ static const struct {
      "spec.training.health.factor: has no effect: health.lossSpike is off\n"
      "spec.training.health.window: has no effect: health.lossSpike is off\n"},
     {"", ADAMW ", health: {lossSpike: skip, factor: 3, window: 3}", ""},
+    {"autoParallel: {parallel_mode: data_parallel, gradients_mean: true}",
+     ADAMW ", operatorStrategies: [{operator: h.0.ln_1, in: [[1, 1, 1]]}]",
+     "spec.training.operatorStrategies: has no effect: spec.autoParallel.parallel_mode is neither "
+     "semi_auto_parallel nor auto_parallel\n"},
 };
 
 static void warn(const char *spec, const char *training, bool in_cluster, struct fleet_strbuf *out)

@@ -64,7 +64,8 @@ static void append_type(struct fleet_strbuf *out, const struct fleet_field *fiel
     if (field->kind == FLEET_FIELD_LIST)
         fleet_strbuf_appendf(out, "list of %ss", kind_text(field->item));
     else
-        fleet_strbuf_append(out, kind_text(field->kind));
+        fleet_strbuf_append(out, field->flags & FLEET_TUPLES ? "list of lists of integers"
+                                                             : kind_text(field->kind));
 }
 
 static void append_default(struct fleet_strbuf *out, const struct fleet_field *field)

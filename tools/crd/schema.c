@@ -14,6 +14,8 @@
 #include "libfleet/strategy/knobs.h"
 #include "tools/crd/known.h"
 
+#define TUPLES_MAX 8 /* inputs of an operator; so many numbers at most in each tuple */
+
 /* The member `key`, made as a list or object if it is not there yet. */
 static cJSON *at_key(cJSON *schema, const char *key, bool list)
 {
@@ -103,11 +105,38 @@ static void add_map(cJSON *schema, const struct fleet_field *field)
     }
 }
 
-/* Type and limits of a scalar, whether a member or a list element. */
-static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_field_kind kind)
+/* Lists of positive integers in a list. */
+static void add_tuples(cJSON *schema)
+{
+    cJSON *inner = schema;
+
+    for (int depth = 0; depth < 2; depth++) {
+        fleet_json_set_string(inner, "type", "array");
+        fleet_json_set_number(inner, "maxItems", TUPLES_MAX);
+        inner = at_key(inner, "items", false);
+    }
+    fleet_json_set_string(inner, "type", "integer");
+    fleet_json_set_number(inner, "minimum", 1);
+}
+
+static void add_json(cJSON *schema, const struct fleet_field *field)
 {
     cJSON *properties;
 
+    if (field->flags & FLEET_TUPLES) {
+        add_tuples(schema);
+        return;
+    }
+    fleet_json_set_string(schema, "type", "object");
+    fleet_json_set_bool(schema, "x-kubernetes-preserve-unknown-fields", true);
+    properties = known_properties(field->name);
+    if (properties)
+        fleet_json_set(schema, "properties", properties);
+}
+
+/* Type and limits of a scalar, whether a member or a list element. */
+static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_field_kind kind)
+{
     switch (kind) {
     case FLEET_FIELD_BOOL:
         fleet_json_set_string(schema, "type", "boolean");
@@ -143,11 +172,7 @@ static void add_item(cJSON *schema, const struct fleet_field *field, enum fleet_
         fleet_json_set_string(schema, "format", "date-time");
         break;
     case FLEET_FIELD_JSON:
-        fleet_json_set_string(schema, "type", "object");
-        fleet_json_set_bool(schema, "x-kubernetes-preserve-unknown-fields", true);
-        properties = known_properties(field->name);
-        if (properties)
-            fleet_json_set(schema, "properties", properties);
+        add_json(schema, field);
         break;
     case FLEET_FIELD_MAP:
     case FLEET_FIELD_INT_MAP:

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libfleet/autoparallel/given_operators.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
+#include "libfleet/base/errors.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/memory.h"
+#include "libfleet/base/strbuf.h"
+#include "libfleet/training/training.h"
+
+#define SHOWN_MAX 6    /* strategies of a message */
+#define NAMED_MAX 6    /* operators of a message */
+#define NOBODY    (-1) /* no entry has the operator */
+
+/* The tuples of an entry. */
+struct entry {
+    struct operator_splits inputs[OP_INPUTS_MAX], outputs[OP_OUTPUTS_MAX];
+    int input_count, output_count;
+    int first; /* of the operators that it is for */
+};
+
+struct reading {
+    const struct training_operator_list *given;
+    const struct model_operators *operators;
+    const char *path;
+    struct fleet_errors *errors;
+    int devices;
+    struct entry *entries;                /* [given->count] */
+    int *owners;                          /* [operators] entry of each, or NOBODY */
+    struct operator_grid *grids;          /* all that divide the model */
+    struct operator_strategy *strategies; /* [grids][operators] */
+    size_t grid_count;
+};
+
+__attribute__((format(printf, 4, 5))) static void refuse(const struct reading *r, size_t entry,
+                                                         const char *below, const char *format, ...)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    char text[1000];
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    fleet_strbuf_appendf(&path, "%s[%zu]%s%s", r->path, entry, *below ? "." : "", below);
+    fleet_errors_add(r->errors, path.text, "%s", text);
+}
+
+static const char *name_of(const struct reading *r, int op)
+{
+    return model_operators_name(r->operators, op);
+}
+
+/* ---- tuples ---------------------------------------------------------------------------------- */
+
+static bool read_tuple(const struct reading *r, size_t entry, const char *place, const cJSON *json,
+                       struct operator_splits *out)
+{
+    const cJSON *item;
+
+    if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > PROGRAM_DIMS_MAX) {
+        refuse(r, entry, place, "must be a list of at most %d numbers, one for each dimension",
+               PROGRAM_DIMS_MAX);
+        return false;
+    }
+    out->dims = 0;
+    cJSON_ArrayForEach(item, json)
+    {
+        if (fleet_json_item_int(item, &out->split[out->dims]) < 0 || out->split[out->dims] < 1 ||
+            out->split[out->dims] > FLEET_WORLD_MAX) {
+            char number[80];
+
+            (void)snprintf(number, sizeof(number), "%s[%d]", place, out->dims);
+            refuse(r, entry, number, "must be an integer from 1 to %d", FLEET_WORLD_MAX);
+            return false;
+        }
+        out->dims++;
+    }
+    return true;
+}
+
+static bool read_tuples(const struct reading *r, size_t entry, const char *key, const cJSON *json,
+                        struct operator_splits *out, int max, int *out_count)
+{
+    const cJSON *item;
+    char place[64];
+
+    *out_count = 0;
+    if (!json)
+        return true;
+    if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > max) {
+        refuse(r, entry, key, "must be a list of at most %d tuples", max);
+        return false;
+    }
+    cJSON_ArrayForEach(item, json)
+    {
+        (void)snprintf(place, sizeof(place), "%s[%d]", key, *out_count);
+        if (!read_tuple(r, entry, place, item, &out[*out_count]))
+            return false;
+        ++*out_count;
+    }
+    return true;
+}
+
+static bool read_entries(const struct reading *r)
+{
+    bool ok = true;
+
+    for (size_t i = 0; i < r->given->count; i++) {
+        const struct training_operator *it = &r->given->items[i];
+        struct entry *entry = &r->entries[i];
+        bool is_read =
+            read_tuples(r, i, "in", it->in, entry->inputs, OP_INPUTS_MAX, &entry->input_count) &&
+            read_tuples(r, i, "out", it->out, entry->outputs, OP_OUTPUTS_MAX, &entry->output_count);
+
+        if (is_read && entry->input_count == 0 && entry->output_count == 0) {
+            refuse(r, i, "", "has no strategy: give in, out or both");
+            is_read = false;
+        }
+        ok &= is_read;
+    }
+    return ok;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Operators of one layer, and those outside of layers: the names of the others are like them. */
+static void list_names(const struct reading *r, struct fleet_strbuf *out)
+{
+    const struct program *program = &r->operators->program;
+    int shown = 0;
+
+    for (int i = 0; i < program->op_count && shown < NAMED_MAX; i++)
+        if (program->ops[i].layer <= 0)
+            fleet_strbuf_appendf(out, "%s%s", shown++ ? ", " : "", name_of(r, i));
+    if (program->op_count > shown)
+        fleet_strbuf_append(out, ", …");
+}
+
+static void refuse_name(const struct reading *r, size_t entry)
+{
+    const char *given = r->given->items[entry].operator_name, *closest;
+    int count = r->operators->program.op_count;
+    const char **names = calloc((size_t)count + 1, sizeof(*names));
+    FLEET_AUTO_STRBUF struct fleet_strbuf all = {0};
+
+    fleet_assert(names != NULL);
+    for (int i = 0; i < count; i++)
+        names[i] = name_of(r, i);
+    closest = fleet_closest_word(given, names, (size_t)count);
+    list_names(r, &all);
+    if (closest)
+        refuse(r, entry, "operator", "\"%s\" is no operator of %s; did you mean \"%s\"?", given,
+               r->operators->program.name, closest);
+    else
+        refuse(r, entry, "operator", "\"%s\" matches no operator of %s, which has %s", given,
+               r->operators->program.name, all.text);
+    free(names);
+}
+
+static bool match_names(const struct reading *r)
+{
+    bool ok = true;
+
+    for (size_t i = 0; i < r->given->count; i++) {
+        bool matches = false;
+
+        r->entries[i].first = NOBODY;
+        for (int op = 0; op < r->operators->program.op_count; op++) {
+            if (fnmatch(r->given->items[i].operator_name, name_of(r, op), 0) != 0)
+                continue;
+            matches = true;
+            if (r->owners[op] != NOBODY)
+                continue;
+            r->owners[op] = (int)i;
+            if (r->entries[i].first == NOBODY)
+                r->entries[i].first = op;
+        }
+        if (!matches)
+            refuse_name(r, i);
+        else if (r->entries[i].first == NOBODY)
+            refuse(r, i, "operator",
+                   "\"%s\" matches only operators of earlier entries, and the first one counts: "
+                   "move it in front of them, or leave it out",
+                   r->given->items[i].operator_name);
+        ok &= r->entries[i].first != NOBODY;
+    }
+    return ok;
+}
+
+/* Each tuple fits each operator that it is for. One error an entry. */
+static bool check_operators(const struct reading *r)
+{
+    int blamed = NOBODY;
+
+    for (int op = 0; op < r->operators->program.op_count; op++) {
+        struct operator_strategy strategy;
+        const struct entry *entry;
+        struct operator_axes axes;
+        struct fleet_error err;
+
+        if (r->owners[op] == NOBODY || r->owners[op] == blamed)
+            continue;
+        entry = &r->entries[r->owners[op]];
+        model_operators_axes(r->operators, op, &axes);
+        if (operator_strategy_from_splits(&axes, r->devices, entry->inputs, entry->input_count,
+                                          entry->outputs, entry->output_count, &strategy,
+                                          &err) == 0)
+            continue;
+        refuse(r, (size_t)r->owners[op], "", "%s (%s): %s", name_of(r, op),
+               op_definition(r->operators->program.ops[op].kind)->name, err.text);
+        blamed = r->owners[op];
+    }
+    return blamed == NOBODY;
+}
+
+/* ---- grids ----------------------------------------------------------------------------------- */
+
+static void add_grid(struct reading *r, const struct operator_grid *grid)
+{
+    size_t count = (size_t)r->operators->program.op_count;
+    struct operator_strategy *more;
+    struct fleet_error err;
+
+    more = realloc(r->strategies, (r->grid_count + 1) * count * sizeof(*more));
+    fleet_assert(more != NULL);
+    r->strategies = more;
+    if (model_operators_divide(r->operators, grid, &r->strategies[r->grid_count * count], &err) < 0)
+        return;
+    r->grids = fleet_grow(r->grids, r->grid_count, sizeof(*r->grids));
+    r->grids[r->grid_count++] = *grid;
+}
+
+/* Those with `sequence` ranks that share a sample. */
+static void add_grids(struct reading *r, int sequence, bool divides_rows)
+{
+    int devices = r->devices / sequence;
+
+    for (int model = divides_rows ? 2 : 1; model <= devices; model++)
+        if (devices % model == 0)
+            add_grid(r, &(struct operator_grid){devices / model, sequence, model, divides_rows});
+}
+
+static bool is_as_given(const struct operator_operand *operands, int count,
+                        const struct operator_splits *given,
+                        const struct operator_strategy *strategy)
+{
+    for (int i = 0; i < count; i++) {
+        struct operator_splits has;
+
+        if (operands[i].var == PROGRAM_NONE)
+            continue;
+        operator_strategy_splits(strategy, &operands[i], &has);
+        if (memcmp(has.split, given[i].split, (size_t)has.dims * sizeof(has.split[0])) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Does grid number `grid` divide the operators of the first `until` entries from `from` on as these
+ * say? */
+static bool suits(const struct reading *r, size_t grid, size_t from, size_t until)
+{
+    int count = r->operators->program.op_count;
+    const struct operator_strategy *of_grid = &r->strategies[grid * (size_t)count];
+
+    for (int op = 0; op < count; op++) {
+        const struct entry *entry;
+        struct operator_axes axes;
+
+        if (r->owners[op] == NOBODY || (size_t)r->owners[op] < from ||
+            (size_t)r->owners[op] >= until)
+            continue;
+        entry = &r->entries[r->owners[op]];
+        model_operators_axes(r->operators, op, &axes);
+        if (!is_as_given(axes.inputs, entry->input_count, entry->inputs, &of_grid[op]) ||
+            !is_as_given(axes.outputs, entry->output_count, entry->outputs, &of_grid[op]))
+            return false;
+    }
+    return true;
+}
+
+static size_t count_suitable(const struct reading *r, size_t from, size_t until)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < r->grid_count; i++)
+        count += suits(r, i, from, until);
+    return count;
+}
+
+/* ---- why there is none ----------------------------------------------------------------------- */
+
+static void print_tuples(const struct operator_operand *operands, int count,
+                         const struct operator_strategy *strategy, struct fleet_strbuf *out)
+{
+    int shown = 0;
+
+    fleet_strbuf_append_char(out, '[');
+    for (int i = 0; i < count; i++) {
+        struct operator_splits splits;
+
+        if (operands[i].var == PROGRAM_NONE)
+            continue;
+        operator_strategy_splits(strategy, &operands[i], &splits);
+        fleet_strbuf_append(out, shown++ ? ", [" : "[");
+        for (int d = 0; d < splits.dims; d++)
+            fleet_strbuf_appendf(out, "%s%" PRId64, d ? ", " : "", splits.split[d]);
+        fleet_strbuf_append_char(out, ']');
+    }
+    fleet_strbuf_append_char(out, ']');
+}
+
+/* What the grids have for an operator: "in [[4, 1, 1], …], out [[4, 1, 1]]; or in …". */
+static void print_possible(const struct reading *r, int op, struct fleet_strbuf *out)
+{
+    size_t count = (size_t)r->operators->program.op_count;
+    struct operator_axes axes;
+    int shown = 0;
+
+    model_operators_axes(r->operators, op, &axes);
+    for (size_t i = 0; i < r->grid_count && shown < SHOWN_MAX; i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf one = {0};
+
+        fleet_strbuf_append(&one, "in ");
+        print_tuples(axes.inputs, axes.input_count, &r->strategies[i * count + (size_t)op], &one);
+        fleet_strbuf_append(&one, ", out ");
+        print_tuples(axes.outputs, 1, &r->strategies[i * count + (size_t)op], &one);
+        if (strstr(fleet_strbuf_text(out), one.text))
+            continue;
+        fleet_strbuf_appendf(out, "%s%s", shown++ ? "; or " : "", one.text);
+    }
+}
+
+/* The first operator of the entry that no grid divides so. */
+static int find_impossible(const struct reading *r, size_t entry)
+{
+    int count = r->operators->program.op_count;
+
+    for (int op = r->entries[entry].first; op < count; op++) {
+        struct operator_axes axes;
+        bool is_possible = false;
+
+        if (r->owners[op] != (int)entry)
+            continue;
+        model_operators_axes(r->operators, op, &axes);
+        for (size_t i = 0; i < r->grid_count; i++) {
+            const struct operator_strategy *s = &r->strategies[i * (size_t)count + (size_t)op];
+            const struct entry *e = &r->entries[entry];
+
+            is_possible |= is_as_given(axes.inputs, e->input_count, e->inputs, s) &&
+                           is_as_given(axes.outputs, e->output_count, e->outputs, s);
+        }
+        if (!is_possible)
+            return op;
+    }
+    return r->entries[entry].first;
+}
+
+static void explain_entry(const struct reading *r, size_t entry)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf possible = {0};
+    int op = find_impossible(r, entry);
+
+    print_possible(r, op, &possible);
+    refuse(r, entry, "",
+           "the built-in trainer does not divide %s so: on the %d ranks of a stage it can have %s",
+           name_of(r, op), r->devices, fleet_strbuf_text(&possible));
+}
+
+/* The first entry that leaves none of the grids that suit the ones before it. */
+static void explain(const struct reading *r)
+{
+    bool is_explained = false;
+    size_t until = 1;
+
+    for (size_t i = 0; i < r->given->count; i++)
+        if (count_suitable(r, i, i + 1) == 0) {
+            explain_entry(r, i);
+            is_explained = true;
+        }
+    if (is_explained)
+        return;
+    while (until < r->given->count && count_suitable(r, 0, until) > 0)
+        until++;
+    for (size_t i = 0; i + 1 < until; i++) {
+        size_t both = 0;
+
+        for (size_t g = 0; g < r->grid_count; g++)
+            both += suits(r, g, i, i + 1) && suits(r, g, until - 1, until);
+        if (both == 0) {
+            refuse(r, until - 1, "",
+                   "%s and %s (%s[%zu]) need different grids of ranks, and the built-in trainer "
+                   "divides all operators by one",
+                   name_of(r, r->entries[until - 1].first), name_of(r, r->entries[i].first),
+                   r->path, i);
+            return;
+        }
+    }
+    refuse(r, until - 1, "",
+           "no grid of ranks divides %s so beside the operators of the entries before it",
+           name_of(r, r->entries[until - 1].first));
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static size_t take_suitable(struct reading *r, struct operator_grid **out)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < r->grid_count; i++)
+        if (suits(r, i, 0, r->given->count))
+            r->grids[count++] = r->grids[i];
+    if (count > 0) {
+        *out = r->grids;
+        r->grids = NULL;
+    }
+    return count;
+}
+
+/* Ranks that share tokens are tried if nothing else suits: most strategies do not need them. */
+static size_t find_grids(struct reading *r, struct operator_grid **out)
+{
+    size_t count;
+
+    add_grids(r, 1, false);
+    if ((count = take_suitable(r, out)) > 0)
+        return count;
+    add_grids(r, 1, true);
+    for (int sequence = 2; sequence <= r->devices; sequence++)
+        if (r->devices % sequence == 0) {
+            add_grids(r, sequence, false);
+            add_grids(r, sequence, true);
+        }
+    if (count_suitable(r, 0, r->given->count) == 0) {
+        explain(r);
+        return 0;
+    }
+    return take_suitable(r, out);
+}
+
+size_t given_operators_grids(const struct training_operator_list *given,
+                             const struct model_operators *operators, int devices, const char *path,
+                             struct operator_grid **out, struct fleet_errors *errors)
+{
+    struct reading r = {given, operators, path, errors, devices, NULL, NULL, NULL, NULL, 0};
+    int count = operators->program.op_count;
+    size_t grids = 0;
+
+    r.entries = calloc(given->count + 1, sizeof(*r.entries));
+    r.owners = malloc(((size_t)count + 1) * sizeof(*r.owners));
+    fleet_assert(r.entries != NULL && r.owners != NULL);
+    for (int i = 0; i < count; i++)
+        r.owners[i] = NOBODY;
+    if (read_entries(&r) && match_names(&r) && check_operators(&r))
+        grids = find_grids(&r, out);
+    free(r.entries);
+    free(r.owners);
+    free(r.grids);
+    free(r.strategies);
+    return grids;
+}
