@@ -48,9 +48,11 @@ static void append_model(struct fleet_strbuf *out, const struct training_model *
     fleet_strbuf_append(out, training_model_text(model->name));
     if (model->name != TRAINING_MODEL_GPT && model->name != TRAINING_MODEL_LLAMA)
         return;
-    fleet_strbuf_appendf(
-        out, " of %" PRId64 " layers, width %" PRId64 ", %" PRId64 " heads, context %" PRId64,
-        model->layers, model->width, model->heads, model->context);
+    fleet_strbuf_appendf(out, " of %" PRId64 " layers, width %" PRId64 ", %" PRId64 " heads",
+                         model->layers, model->width, model->heads);
+    if (model->kv_heads && model->kv_heads != model->heads)
+        fleet_strbuf_appendf(out, " (%" PRId64 " of keys and values)", model->kv_heads);
+    fleet_strbuf_appendf(out, ", context %" PRId64, model->context);
 }
 
 static void append_what(const struct fleetjob *job, const struct plan *plan,

@@ -59,7 +59,7 @@ static const char *const cost_fields[] = {"spec.training.model",
 /* Sizes that are valid for every model. No message of a pass contains them. */
 static void use_sizes_that_fit(struct training_model *model)
 {
-    model->heads = 1;
+    model->heads = model->kv_heads = 1;
     model->width = 8;
     model->hidden = 32;
     model->context = 8;

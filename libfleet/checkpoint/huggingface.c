@@ -76,7 +76,7 @@ static cJSON *llama_config(const struct training_model *model, int64_t end_of_te
 
     add_int(config, "num_hidden_layers", model->layers);
     add_int(config, "num_attention_heads", model->heads);
-    add_int(config, "num_key_value_heads", model->heads);
+    add_int(config, "num_key_value_heads", model->kv_heads);
     add_int(config, "head_dim", model->width / model->heads);
     add_int(config, "hidden_size", model->width);
     add_int(config, "intermediate_size", model->hidden);
@@ -206,15 +206,29 @@ static int decode_gpt(const cJSON *c, struct training_model *m, struct fleet_err
                                                        : 0;
 }
 
+/* Both numbers of heads; without the second one keys and values have as many as queries. */
+static int get_heads(const cJSON *c, struct training_model *m, struct fleet_error *err)
+{
+    if (get_size(c, "num_attention_heads", &m->heads, err) < 0)
+        return err->code;
+    m->kv_heads = m->heads;
+    if (fleet_json_opt_int(c, "num_key_value_heads", &m->kv_heads, err) < 0 ||
+        (m->kv_heads != m->heads && get_size(c, "num_key_value_heads", &m->kv_heads, err) < 0))
+        return err->code;
+    return m->heads % m->kv_heads == 0
+               ? 0
+               : fleet_error(err, -EINVAL,
+                             "num_key_value_heads: %lld does not divide the %lld attention heads",
+                             (long long)m->kv_heads, (long long)m->heads);
+}
+
 static int decode_llama(const cJSON *c, struct training_model *m, struct fleet_error *err)
 {
     m->name = TRAINING_MODEL_LLAMA;
-    if (get_size(c, "num_hidden_layers", &m->layers, err) < 0 ||
-        get_size(c, "num_attention_heads", &m->heads, err) < 0 ||
+    if (get_heads(c, m, err) < 0 || get_size(c, "num_hidden_layers", &m->layers, err) < 0 ||
         get_size(c, "hidden_size", &m->width, err) < 0 ||
         get_size(c, "intermediate_size", &m->hidden, err) < 0 ||
         get_size(c, "max_position_embeddings", &m->context, err) < 0 ||
-        expect_number(c, "num_key_value_heads", (double)m->heads, err) < 0 ||
         expect_number(c, "head_dim", (double)m->width / (double)m->heads, err) < 0 ||
         expect_text(c, "hidden_act", "silu", err) < 0 ||
         expect_number(c, "rms_norm_eps", LLAMA_EPSILON, err) < 0 ||

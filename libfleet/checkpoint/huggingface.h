@@ -35,8 +35,8 @@ struct training_model;
 cJSON *huggingface_config(const struct training_model *model, int64_t end_of_text);
 
 /*
- * Read a config.json. -EINVAL: a model that we cannot run (another architecture, grouped key-value
- * heads, scaled rotary positions, …); the error names the key, its value and the supported values.
+ * Read a config.json. -EINVAL: a model that we cannot run (another architecture, scaled rotary
+ * positions, …); the error names the key, its value and the supported values.
  * *out holds no pointers, so it needs no release.
  */
 int huggingface_config_decode(const cJSON *config, struct training_model *out,

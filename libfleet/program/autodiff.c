@@ -129,6 +129,16 @@ int autodiff_of_filled(struct autodiff *ad, int var, struct fleet_error *err)
     return autodiff_of(ad, var);
 }
 
+int autodiff_of_or_zero(struct autodiff *ad, int var, struct fleet_error *err)
+{
+    struct program_op fill = {.kind = OP_FILL, .output_count = 1};
+
+    if (autodiff_of(ad, var) != PROGRAM_NONE)
+        return autodiff_of(ad, var);
+    fill.outputs[0] = add_gradient_var(ad, var, ad->program->vars[var].type);
+    return autodiff_add_op(ad, &fill, err) < 0 ? PROGRAM_NONE : fill.outputs[0];
+}
+
 /* The parameter that `var` is a cast of, else `var` itself. */
 static int looked_through(const struct autodiff *ad, int var)
 {

@@ -57,6 +57,10 @@ int autodiff_of(const struct autodiff *ad, int var);
  * no gradient has arrived. */
 int autodiff_of_filled(struct autodiff *ad, int var, struct fleet_error *err);
 
+/* The same for an output that may be without a reader: a variable filled with 0 then. PROGRAM_NONE
+ * with *err filled as of autodiff_add_op(). */
+int autodiff_of_or_zero(struct autodiff *ad, int var, struct fleet_error *err);
+
 /* A variable to write a contribution to the gradient of `var` to; PROGRAM_NONE if not needed. */
 int autodiff_slot(struct autodiff *ad, int var);
 

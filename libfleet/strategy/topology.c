@@ -166,7 +166,8 @@ struct search {
 static bool is_possible(const struct topology_job *job, int axis, int degree)
 {
     if (axis == TOPOLOGY_MODEL)
-        return job->heads % degree == 0 && job->hidden % degree == 0;
+        return job->heads % degree == 0 && job->hidden % degree == 0 &&
+               (job->kv_heads == 0 || job->kv_heads % degree == 0 || degree % job->kv_heads == 0);
     return axis != TOPOLOGY_PIPELINE || job->layers == 0 || degree <= job->layers;
 }
 

@@ -65,6 +65,7 @@ struct topology {
 struct topology_job {
     int ranks_of_worker;   /* a user gives the number of workers, and each has so many ranks */
     int64_t heads, hidden; /* the model degree divides both */
+    int64_t kv_heads;      /* of this and the model degree one is a multiple of the other */
     int64_t layers;        /* there are at most so many stages */
 };
 

@@ -131,6 +131,8 @@ static void complete_model(struct training_model *model, const struct training_d
             model->vocabulary = data_symbols(data);
         if (model->hidden == 0)
             model->hidden = 4 * model->width;
+        if (model->name == TRAINING_MODEL_LLAMA && model->kv_heads == 0)
+            model->kv_heads = model->heads;
     }
     if (model->name == TRAINING_MODEL_RESNET) {
         if (model->classes == 0)
@@ -208,6 +210,25 @@ static bool is_known(const struct report *report, const char *field)
     return !report->unread || !fleet_errors_touch(report->unread, where.text);
 }
 
+/* With the nearest numbers that divide the heads; 1 does. */
+static void refuse_kv_heads(const struct report *report, const struct training_model *model)
+{
+    int64_t less = model->kv_heads, more = model->kv_heads;
+
+    while (model->heads % less != 0)
+        less--;
+    while (more < model->heads && model->heads % more != 0)
+        more++;
+    if (more > model->heads)
+        refuse(report, "model.kvHeads",
+               "%" PRId64 " is more than the %" PRId64 " heads, which it must divide",
+               model->kv_heads, model->heads);
+    else
+        refuse(report, "model.kvHeads",
+               "%" PRId64 " does not divide heads (%" PRId64 "): %" PRId64 " or %" PRId64 " would",
+               model->kv_heads, model->heads, less, more);
+}
+
 static void check_text_model(const struct report *report, const struct training_model *model,
                              const struct training_data *data)
 {
@@ -215,6 +236,9 @@ static void check_text_model(const struct report *report, const struct training_
         model->width % model->heads != 0)
         refuse(report, "model.width", "%" PRId64 " is not divisible by heads (%" PRId64 ")",
                model->width, model->heads);
+    if (is_known(report, "model.heads") && is_known(report, "model.kvHeads") &&
+        model->kv_heads > 0 && model->heads % model->kv_heads != 0)
+        refuse_kv_heads(report, model);
     if (!is_known(report, "data.tokenizer"))
         return;
     if (is_image_data(data))

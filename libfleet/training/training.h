@@ -75,6 +75,7 @@ struct training_model {
     enum training_preset preset; /* already applied; kept to be shown */
     /* gpt, llama */
     int64_t layers, heads, width; /* width % heads == 0 */
+    int64_t kv_heads;             /* llama: heads of keys and values; heads % kv_heads == 0 */
     int64_t context;              /* tokens of a sample */
     int64_t vocabulary;           /* tokens; 0 = as many as the tokenizer's file has (bpe) */
     int64_t hidden;               /* width of the feed-forward part; 4 · width unless given */

@@ -25,6 +25,7 @@ static const char *const stem_names[] = {"cifar", "imagenet", NULL};
 static const char *const activation_names[] = {"relu", "gelu", NULL};
 
 #define GPT_LLAMA (1U << TRAINING_MODEL_GPT | 1U << TRAINING_MODEL_LLAMA)
+#define LLAMA     (1U << TRAINING_MODEL_LLAMA)
 #define RESNET    (1U << TRAINING_MODEL_RESNET)
 #define MLP       (1U << TRAINING_MODEL_MLP)
 
@@ -57,6 +58,16 @@ static const struct fleet_field model_fields[] = {
      .max = 1024,
      .only = GPT_LLAMA,
      .description = "Attention heads; must divide width."},
+    {.name = "kvHeads",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct training_model, kv_heads),
+     .min = 1,
+     .max = 1024,
+     .only = LLAMA,
+     .default_words = "heads",
+     .description = "Heads of keys and values; must divide heads. With fewer than heads, each "
+                    "serves a group of attention heads (grouped-query attention)."},
     {.name = "width",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_REQUIRED | FLEET_MIN | FLEET_MAX,
@@ -179,6 +190,8 @@ static const struct fleet_rule model_rules[] = {
     {"has(self.name) || has(self.preset)", "name or preset is required", "name"},
     {"!has(self.width) || !has(self.heads) || self.width % self.heads == 0",
      "width must be divisible by heads", "width"},
+    {"!has(self.kvHeads) || !has(self.heads) || self.heads % self.kvHeads == 0",
+     "heads must be divisible by kvHeads", "kvHeads"},
     {0},
 };
 
@@ -188,6 +201,10 @@ static const struct fleet_hint model_field_hints[] = {
     {"num_layers", "layers"},
     {"n_head", "heads"},
     {"num_heads", "heads"},
+    {"num_attention_heads", "heads"},
+    {"num_key_value_heads", "kvHeads"},
+    {"num_kv_heads", "kvHeads"},
+    {"n_kv_heads", "kvHeads"},
     {"n_embd", "width"},
     {"hidden_size", "width"},
     {"d_model", "width"},

@@ -57,6 +57,7 @@ struct topology_job training_ranks_job(const struct training_config *config, int
 
     return (struct topology_job){.ranks_of_worker = ranks_of_worker,
                                  .heads = is_text ? model->heads : 1,
+                                 .kv_heads = is_text ? model->kv_heads : 0,
                                  .hidden = is_text ? model->hidden : 1,
                                  .layers = is_text ? model->layers : 0};
 }

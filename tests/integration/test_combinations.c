@@ -85,12 +85,14 @@ static void draw_text_model(struct dice *dice, struct fleet_strbuf *out)
 {
     static const char *const names[] = {"gpt", "llama"};
     const char *name = PICK(dice, names);
+    int layers = 1 + roll(dice, 3), heads = 2 << roll(dice, 2);
     char here[4096];
 
     assert_non_null(getcwd(here, sizeof(here)));
     fleet_strbuf_appendf(out, "model: {name: %s, layers: %d, heads: %d, width: %d, context: %d",
-                         name, 1 + roll(dice, 3), 2 << roll(dice, 2), 16 << roll(dice, 2),
-                         8 << roll(dice, 2));
+                         name, layers, heads, 16 << roll(dice, 2), 8 << roll(dice, 2));
+    if (strcmp(name, "llama") == 0)
+        fleet_strbuf_appendf(out, ", kvHeads: %d", heads >> layers / 2);
     if (chance(dice, 30))
         fleet_strbuf_append(out, ", tieEmbeddings: false");
     if (strcmp(name, "gpt") == 0 && chance(dice, 40))

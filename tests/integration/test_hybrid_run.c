@@ -133,7 +133,7 @@ static const struct row {
      TENSOR,
      2,
      {{BOTH ", pipeline_configs: {schedule_mode: F-then-B}", "", 4}}},
-    {"llama, layers: 2, heads: 4, width: 32, context: 32",
+    {"llama, layers: 2, heads: 4, kvHeads: 2, width: 32, context: 32",
      "momentum, learningRate: 0.02",
      "amp: true, recompute: true",
      "hybrid_configs: {mp_degree: 4}",

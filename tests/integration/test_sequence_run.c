@@ -168,7 +168,8 @@ static void test_sequence_run__learns_as_one_worker_does(void **state)
     } jobs[] = {{GPT ", dropout: 0.1", PAIR, 2, 1},
                 {GPT ", dropout: 0.1", PAIR, 2, 2},
                 {GPT ", dropout: 0.1", "hybrid_configs: {sep_degree: 4}", 4, 2},
-                {"llama" SMALL, PAIR, 2, 1}};
+                {"llama" SMALL, PAIR, 2, 1},
+                {"llama, kvHeads: 2" SMALL, "hybrid_configs: {sep_degree: 4}", 4, 2}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {

@@ -175,6 +175,9 @@ static double run_once(struct run *run)
     TEXT("\"name\":\"gpt\",\"layers\":4,\"heads\":2,\"width\":32,\"context\":24", rest)
 #define LLAMA(rest) \
     TEXT("\"name\":\"llama\",\"layers\":4,\"heads\":2,\"width\":32,\"context\":24", rest)
+#define GROUPED                                                                                   \
+    TEXT("\"name\":\"llama\",\"layers\":2,\"heads\":4,\"kvHeads\":2,\"width\":32,\"context\":24", \
+         "")
 #define DROPOUT                                                                                   \
     TEXT("\"name\":\"gpt\",\"layers\":4,\"heads\":2,\"width\":32,\"context\":24,\"dropout\":0.2", \
          "")
@@ -187,7 +190,8 @@ static double run_once(struct run *run)
     CIFAR("\"preset\":\"resnet50\",\"baseWidth\":4,\"depths\":[1,1],\"stem\":\"imagenet\"", "")
 #define MLP CIFAR("\"name\":\"mlp\",\"sizes\":[3072,20,16,10],\"activation\":\"gelu\"", "")
 
-static const char *const models[] = {GPT(""), DROPOUT, UNTIED, LLAMA(""), RESNET18, RESNET50, MLP};
+static const char *const models[] = {GPT(""), DROPOUT,  UNTIED,   LLAMA(""),
+                                     GROUPED, RESNET18, RESNET50, MLP};
 
 static enum fleet_isa levels[2];
 

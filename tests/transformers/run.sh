@@ -63,4 +63,6 @@ job gpt "name: gpt, $small" ""
 job gpt-untied "name: gpt, $small, hidden: 50, tieEmbeddings: false" "$bpe"
 job llama "name: llama, $small, hidden: 40" "$bpe"
 job llama-tied "name: llama, $small, tieEmbeddings: true" ""
-"$python" tests/transformers/compare.py "$fleetjob" "$here/README.md" "$work"/{gpt,gpt-untied,llama,llama-tied}
+job llama-grouped "name: llama, layers: 2, heads: 4, kvHeads: 2, width: 32, context: 48" ""
+"$python" tests/transformers/compare.py "$fleetjob" "$here/README.md" \
+    "$work"/{gpt,gpt-untied,llama,llama-tied,llama-grouped}

@@ -8,6 +8,7 @@
 
 #define CLIPPED(name, clip) JOB(name, "", ",\"clip\":{" clip "}") "}"
 #define FP16(name)          JOB(name, "", "") ",\"precision\":\"fp16\"}"
+#define GROUPED(heads)      ",\"kvHeads\":" #heads
 #define BF16(name)          JOB(name, "", "") ",\"precision\":\"bf16\"}"
 
 static const struct {
@@ -60,6 +61,20 @@ static const struct {
      2,
      {.amp = true, .pure = true, .rows = true}},
     {"llama with divided rows in bf16 on 4", BF16("llama"), 4, {.recompute = true, .rows = true}},
+    {"llama of 2 key heads on 2", MODEL("llama", GROUPED(2)), 2, {.recompute = true}},
+    {"llama of 2 key heads on 4", MODEL("llama", GROUPED(2)), 4, {0}},
+    {"llama of 1 key head with divided rows, clipped, on 4",
+     JOB("llama", GROUPED(1), ",\"clip\":{\"globalNorm\":0.1}") "}",
+     4,
+     {.recompute = true, .rows = true}},
+    {"llama of 2 key heads in bf16 by the lists on 4",
+     JOB("llama", GROUPED(2), "") ",\"precision\":\"bf16\"}",
+     4,
+     {.amp = true}},
+    {"llama of 2 key heads with divided rows in pure bf16 on 4",
+     JOB("llama", GROUPED(2), "") ",\"precision\":\"bf16\"}",
+     4,
+     {.amp = true, .pure = true, .rows = true}},
 };
 
 #endif

@@ -33,6 +33,7 @@ static const struct training_model gpt = {.name = TRAINING_MODEL_GPT,
 static const struct training_model llama = {.name = TRAINING_MODEL_LLAMA,
                                             .layers = 2,
                                             .heads = 8,
+                                            .kv_heads = 4,
                                             .width = 64,
                                             .hidden = 96,
                                             .context = 32,
@@ -72,7 +73,7 @@ static void test_huggingface__llama_config(void **state)
     (void)state;
     expect_json(config,
                 "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
-                "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":8,"
+                "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
                 "\"head_dim\":8,\"hidden_size\":64,\"intermediate_size\":96,"
                 "\"max_position_embeddings\":32,\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-6,"
                 "\"rope_theta\":10000,\"rope_parameters\":{\"rope_type\":\"default\","
@@ -101,6 +102,7 @@ static void expect_back(const struct training_model *model)
     assert_int_equal(back.name, model->name);
     assert_int_equal(back.layers, model->layers);
     assert_int_equal(back.heads, model->heads);
+    assert_int_equal(back.kv_heads, model->kv_heads);
     assert_int_equal(back.width, model->width);
     assert_int_equal(back.hidden, model->hidden);
     assert_int_equal(back.context, model->context);
@@ -153,7 +155,10 @@ static void test_huggingface__what_we_do_not_have_is_refused(void **state)
 {
     (void)state;
     expect_refused("model_type", "\"mistral\"", "\"mistral\" is not supported");
-    expect_refused("num_key_value_heads", "2", "num_key_value_heads: 2 is not supported");
+    expect_refused("num_key_value_heads", "3",
+                   "num_key_value_heads: 3 does not divide the 8 attention");
+    expect_refused("num_key_value_heads", "0", "num_key_value_heads: 0 is not a size");
+    expect_refused("num_key_value_heads", "\"4\"", "num_key_value_heads");
     expect_refused("rope_theta", "500000", "rope_theta: 500000");
     expect_refused("rms_norm_eps", "1e-5", "rms_norm_eps: 1e-05");
     expect_refused("attention_bias", "true", "attention_bias");

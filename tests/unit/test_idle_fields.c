@@ -173,6 +173,7 @@ static const struct {
     {"spec.training.model.preset", "libfleet/training/training.c", "preset"},
     {"spec.training.model.layers", "libfleet/program/models/llama.c", "model.layers"},
     {"spec.training.model.heads", "libfleet/program/models/builder.c", "heads"},
+    {"spec.training.model.kvHeads", "libfleet/program/models/llama.c", "kv_heads"},
     {"spec.training.model.width", "libfleet/plan/plan.c", "model.width"},
     {"spec.training.model.context", "agent/runtime/data/dataset.c", "model.context"},
     {"spec.training.model.vocabulary", "agent/runtime/data/dataset.c", "model.vocabulary"},

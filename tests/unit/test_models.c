@@ -162,6 +162,11 @@ static void test_models__llama_has_the_tensors_of_hugging_face(void **state)
     assert_int_equal(program_parameters(&p, true, &order), 2 * 9 + 3);
     free(order);
     program_release(&p);
+    build_well(JOB("{" LLAMA ",\"kvHeads\":2}", TEXT), &p);
+    expect_var(&p, "model.layers.1.self_attn.q_proj.weight", 64, 64);
+    expect_var(&p, "model.layers.1.self_attn.k_proj.weight", 32, 64);
+    expect_var(&p, "model.layers.1.self_attn.v_proj.weight", 32, 64);
+    program_release(&p);
     build_well(JOB("{" LLAMA "}", TEXT), &p); /* tied: no head of its own */
     assert_int_equal(program_find_var(&p, "lm_head.weight"), PROGRAM_NONE);
     program_release(&p);
@@ -212,6 +217,7 @@ static void test_models__have_backward_parts(void **state)
         JOB("{" GPT ",\"tieEmbeddings\":false,\"dropout\":0.1,\"hidden\":64}", TEXT),
         JOB("{" LLAMA "}", TEXT),
         JOB("{" LLAMA ",\"tieEmbeddings\":false,\"dropout\":0.2}", TEXT),
+        JOB("{" LLAMA ",\"kvHeads\":1}", TEXT),
         JOB("{\"preset\":\"resnet18\",\"baseWidth\":8}", CIFAR),
         JOB("{\"preset\":\"resnet18\",\"baseWidth\":8,\"stem\":\"imagenet\"}", CIFAR),
         JOB("{\"preset\":\"resnet50\",\"baseWidth\":8,\"depths\":[1,1]}", CIFAR),

@@ -101,6 +101,31 @@ static void test_sep_degree__turns_all_tokens_of_its_heads(void **state)
     program_release(&program);
 }
 
+/* Heads of keys and values: divided, one to a rank, or repeated until each rank has one. */
+static void test_sep_degree__repeats_heads_that_groups_share(void **state)
+{
+    static const struct {
+        const char *training;
+        int sequence_ranks, model_ranks, width; /* of packed q, k and v; a head has 8 */
+    } rows[] = {
+        {MODEL("llama", ",\"kvHeads\":2"), 2, 1, (2 + 1 + 1) * 8},
+        {MODEL("llama", ",\"kvHeads\":2"), 4, 1, (1 + 1 + 1) * 8},
+        {MODEL("llama", ",\"kvHeads\":1"), 4, 1, (1 + 1 + 1) * 8},
+        {MODEL("llama", ",\"kvHeads\":1"), 2, 2, (1 + 1 + 1) * 8},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        struct program_cell cell = {.sequence_ranks = rows[i].sequence_ranks,
+                                    .model_ranks = rows[i].model_ranks};
+        struct program program;
+
+        make_program(rows[i].training, (struct knobs){0}, &cell, &program);
+        expect_shape(&program, "model.layers.0.self_attn.rope", 2, 16, rows[i].width);
+        program_release(&program);
+    }
+}
+
 /* Two ranks to a tensor, two to a sequence: a rank has one head, and a dropout of divided rows has
  * its place among the four. */
 static void test_sep_degree__goes_with_ranks_to_a_tensor(void **state)
@@ -219,6 +244,12 @@ static void test_sep_degree__names_the_nearest_numbers(void **state)
         {MODEL("llama", ""),
          {.sequence_ranks = 8},
          "8 ranks do not divide the 4 heads of llama that a rank has: 4 would"},
+        {"{\"model\":{\"name\":\"llama\",\"layers\":1,\"heads\":12,\"kvHeads\":4,\"width\":24,"
+         "\"context\":12},\"data\":{\"path\":\"t\"},\"globalBatchSize\":4,\"microBatchSize\":4,"
+         "\"steps\":8,\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
+         {.sequence_ranks = 6},
+         "6 ranks do not divide the 12 heads (4 of keys and values) of llama that a rank has: 4 or "
+         "12 would"},
         {MODEL("gpt", ""),
          {.model_ranks = 2, .sequence_ranks = 4},
          "4 ranks do not divide the 2 heads of gpt that a rank has: 2 would"},
@@ -256,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sep_degree__divides_what_it_says),
         cmocka_unit_test(test_sep_degree__turns_all_tokens_of_its_heads),
+        cmocka_unit_test(test_sep_degree__repeats_heads_that_groups_share),
         cmocka_unit_test(test_sep_degree__goes_with_ranks_to_a_tensor),
         cmocka_unit_test(test_sep_degree__exchanges_the_type_of_the_layers),
         cmocka_unit_test(test_sep_degree__sums_weights_in_their_own_part),

@@ -94,6 +94,8 @@ static cJSON *invent_job(const struct training_model *model, const char *folder)
     fleet_json_set_string(block, "name", training_model_text(model->name));
     fleet_json_set_number(block, "layers", (double)model->layers);
     fleet_json_set_number(block, "heads", (double)model->heads);
+    if (model->name == TRAINING_MODEL_LLAMA)
+        fleet_json_set_number(block, "kvHeads", (double)model->kv_heads);
     fleet_json_set_number(block, "width", (double)model->width);
     fleet_json_set_number(block, "hidden", (double)model->hidden);
     fleet_json_set_number(block, "context", (double)model->context);

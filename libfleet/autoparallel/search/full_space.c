@@ -31,9 +31,10 @@ static bool can_divide_layers(const struct training_config *training, int model)
 {
     const struct training_model *m = &training->model;
     bool has_heads = m->name == TRAINING_MODEL_GPT || m->name == TRAINING_MODEL_LLAMA;
+    bool fits_kv = m->kv_heads == 0 || m->kv_heads % model == 0 || model % m->kv_heads == 0;
 
-    return model == 1 ||
-           (has_heads && m->heads % model == 0 && m->width % model == 0 && m->hidden % model == 0);
+    return model == 1 || (has_heads && m->heads % model == 0 && fits_kv && m->width % model == 0 &&
+                          m->hidden % model == 0);
 }
 
 struct walk {

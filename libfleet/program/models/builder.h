@@ -90,6 +90,27 @@ bool builder_divides(const struct builder *b);
 int builder_heads(const struct builder *b, int heads);
 
 /*
+ * Grouped-query attention (Ainslie and others, 2305.13245): fewer heads make keys and values, and
+ * each serves a group of attention heads. `kv_heads` are those of the model. Ranks divide them
+ * like other heads. If there are fewer than ranks, several ranks have the same one, so either
+ * number must be a multiple of the other.
+ *
+ * builder_kv_heads(): how many this rank attends with, at least 1.
+ * builder_kv_linear(): the layer that makes keys or values, x [..,K] -> [..,kv·D] of this rank. If
+ * there are fewer heads than ranks that share tensors, each rank has the whole layer and uses the
+ * columns of one head; passes/tensor_parallel.c sums the gradients.
+ * builder_join_kv(): builder_join_tokens() of one block. If there are fewer heads than ranks that
+ * share sequences, each is repeated until every rank gets one.
+ */
+int builder_kv_heads(const struct builder *b, int kv_heads);
+int builder_kv_linear(struct builder *b, const char *name, int x, const struct builder_linear *l,
+                      int kv_heads);
+int builder_join_kv(struct builder *b, const char *name, int x, int kv_heads);
+
+/* True if concatenations, each of at most OP_OUTPUTS_MAX copies, can repeat a head so often. */
+bool builder_can_repeat(int64_t times);
+
+/*
  * Between divided layers the ranks of a group may also divide the rows of x, which are the tokens
  * of all samples (Korthikanti and others, 2205.05198, section 4.2.2): norms, dropouts and additions
  * then work on [B·T/ranks,C]. builder_embedding() and ROWS give each rank its rows; this brings the

@@ -7,7 +7,8 @@
  *                           └─────────────────────────────────────────────────────────────┘
  *  x ─ norm ─ lm_head ─ cross-entropy with targets
  *
- * Touvron et al., 2302.13971: RMSNorm before each part, SwiGLU, rotary positions, no biases.
+ * Touvron et al., 2302.13971: RMSNorm before each part, SwiGLU, rotary positions, no biases. With
+ * kvHeads below heads each k and v serves a group of q (Llama 2's 70B and Llama 3, 2307.09288).
  */
 #include "libfleet/program/models/llama.h"
 
@@ -30,21 +31,46 @@ static int projection(struct builder *b, const char *name, int x, int64_t featur
                                                    .division = division});
 }
 
-static int attend(struct builder *b, const struct training_model *m, int x)
+/* Keys or values of this rank. */
+static int kv_projection(struct builder *b, const struct training_model *m, const char *name, int x)
 {
-    int heads = builder_heads(b, (int)m->heads), qkv;
+    return builder_kv_linear(
+        b, name, x,
+        &(struct builder_linear){.features = m->kv_heads * (m->width / m->heads),
+                                 .transposed = true,
+                                 .initial = PROGRAM_INITIAL_NORMAL,
+                                 .deviation = DEVIATION},
+        (int)m->kv_heads);
+}
+
+/* q, k and v of all tokens side by side, for the heads of this rank. */
+static int project(struct builder *b, const struct training_model *m, int x)
+{
     int parts[3];
 
     parts[0] = projection(b, "self_attn.q_proj", x, m->width, BUILDER_COLUMNS);
-    parts[1] = projection(b, "self_attn.k_proj", x, m->width, BUILDER_COLUMNS);
-    parts[2] = projection(b, "self_attn.v_proj", x, m->width, BUILDER_COLUMNS);
-    qkv = builder_concat(b, "self_attn.qkv", parts, 3);
-    qkv = builder_join_tokens(b, "self_attn.qkv", qkv, 3);
+    parts[1] = kv_projection(b, m, "self_attn.k_proj", x);
+    parts[2] = kv_projection(b, m, "self_attn.v_proj", x);
+    if (m->kv_heads == m->heads) {
+        x = builder_concat(b, "self_attn.qkv", parts, 3);
+        return builder_join_tokens(b, "self_attn.qkv", x, 3);
+    }
+    parts[0] = builder_join_tokens(b, "self_attn.q", parts[0], 1);
+    parts[1] = builder_join_kv(b, "self_attn.k", parts[1], (int)m->kv_heads);
+    parts[2] = builder_join_kv(b, "self_attn.v", parts[2], (int)m->kv_heads);
+    return builder_concat(b, "self_attn.qkv", parts, 3);
+}
+
+static int attend(struct builder *b, const struct training_model *m, int x)
+{
+    int heads = builder_heads(b, (int)m->heads), kv_heads = builder_kv_heads(b, (int)m->kv_heads);
+    int qkv = project(b, m, x);
+
     qkv = builder_unary(b, "self_attn.rope", OP_ROPE, qkv,
-                        &(struct op_attributes){.heads = 2 * heads,
+                        &(struct op_attributes){.heads = heads + kv_heads,
                                                 .head_dim = (int)(m->width / m->heads),
                                                 .base = LLAMA_ROPE_BASE});
-    x = builder_attention(b, "self_attn", qkv, heads, heads);
+    x = builder_attention(b, "self_attn", qkv, heads, kv_heads);
     x = builder_join_heads(b, "self_attn", x);
     return projection(b, "self_attn.o_proj", x, m->width, BUILDER_ROWS);
 }

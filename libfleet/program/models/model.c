@@ -5,7 +5,9 @@
 #include <inttypes.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/program/models/builder.h"
 #include "libfleet/program/models/gpt.h"
 #include "libfleet/program/models/llama.h"
@@ -20,15 +22,31 @@ static void (*const builders[])(struct builder *b, const struct training_config 
     [TRAINING_MODEL_MLP] = mlp_build,
 };
 
+/* Each of `ranks` ranks gets some of the heads of keys and values, or one that others have, too. */
+static bool divides_kv(int64_t kv_heads, int64_t ranks)
+{
+    return kv_heads == 0 || kv_heads % ranks == 0 || ranks % kv_heads == 0;
+}
+
 static bool divides(const struct training_model *m, int ranks)
 {
-    return m->heads % ranks == 0 && m->hidden % ranks == 0 && ranks <= m->vocabulary;
+    return m->heads % ranks == 0 && m->hidden % ranks == 0 && ranks <= m->vocabulary &&
+           divides_kv(m->kv_heads, ranks);
+}
+
+/* "6 heads", "6 heads (2 of keys and values)". */
+static void append_heads(const struct training_model *m, struct fleet_strbuf *out)
+{
+    fleet_strbuf_appendf(out, "%" PRId64 " heads", m->heads);
+    if (m->kv_heads && m->kv_heads != m->heads)
+        fleet_strbuf_appendf(out, " (%" PRId64 " of keys and values)", m->kv_heads);
 }
 
 int model_check_ranks(const struct training_config *config, int model_ranks,
                       struct fleet_error *err)
 {
     const struct training_model *m = &config->model;
+    FLEET_AUTO_STRBUF struct fleet_strbuf heads = {0};
     int less = model_ranks, more = model_ranks;
 
     if (model_ranks <= 1)
@@ -42,15 +60,16 @@ int model_check_ranks(const struct training_config *config, int model_ranks,
         less--;
     while (more <= m->heads && !divides(m, more))
         more++;
+    append_heads(m, &heads);
     if (more > m->heads)
         return fleet_error(err, -EINVAL,
-                           "%d ranks do not divide the %" PRId64 " heads and %" PRId64
+                           "%d ranks do not divide the %s and %" PRId64
                            " hidden features of %s: %d would",
-                           model_ranks, m->heads, m->hidden, training_model_text(m->name), less);
-    return fleet_error(err, -EINVAL,
-                       "%d ranks do not divide the %" PRId64 " heads and %" PRId64
-                       " hidden features of %s: %d or %d would",
-                       model_ranks, m->heads, m->hidden, training_model_text(m->name), less, more);
+                           model_ranks, heads.text, m->hidden, training_model_text(m->name), less);
+    return fleet_error(
+        err, -EINVAL,
+        "%d ranks do not divide the %s and %" PRId64 " hidden features of %s: %d or %d would",
+        model_ranks, heads.text, m->hidden, training_model_text(m->name), less, more);
 }
 
 int model_check_rows(const struct training_config *config, int ranks, struct fleet_error *err)
@@ -76,25 +95,40 @@ int model_check_rows(const struct training_config *config, int ranks, struct fle
                        ranks, context * size, less, more);
 }
 
+/* The heads of one of the ranks that share tensors. */
+struct rank_heads {
+    int64_t heads, kv_heads; /* kv_heads: 0 if the model does not have them apart */
+};
+
+/* Ranks that share sequences divide them. Heads of keys and values are repeated for more ranks. */
+static bool divides_heads(const struct rank_heads *of_rank, int64_t ranks)
+{
+    return of_rank->heads % ranks == 0 && divides_kv(of_rank->kv_heads, ranks) &&
+           (of_rank->kv_heads == 0 || of_rank->kv_heads >= ranks ||
+            builder_can_repeat(ranks / of_rank->kv_heads));
+}
+
 /* The ranks to a tensor are right, so at least 1 divides the heads that they leave. */
-static int refuse_heads(const struct training_model *m, int ranks, int64_t heads,
+static int refuse_heads(const struct training_model *m, int ranks, const struct rank_heads *of_rank,
                         struct fleet_error *err)
 {
+    const struct training_model shown = {.heads = of_rank->heads, .kv_heads = of_rank->kv_heads};
+    FLEET_AUTO_STRBUF struct fleet_strbuf heads = {0};
     int64_t less = ranks, more = ranks;
 
-    while (heads % less != 0)
+    while (!divides_heads(of_rank, less))
         less--;
-    while (more <= heads && heads % more != 0)
+    while (more <= of_rank->heads && !divides_heads(of_rank, more))
         more++;
-    if (more > heads)
+    append_heads(&shown, &heads);
+    if (more > of_rank->heads)
         return fleet_error(err, -EINVAL,
-                           "%d ranks do not divide the %" PRId64
-                           " heads of %s that a rank has: %" PRId64 " would",
-                           ranks, heads, training_model_text(m->name), less);
+                           "%d ranks do not divide the %s of %s that a rank has: %" PRId64 " would",
+                           ranks, heads.text, training_model_text(m->name), less);
     return fleet_error(err, -EINVAL,
-                       "%d ranks do not divide the %" PRId64
-                       " heads of %s that a rank has: %" PRId64 " or %" PRId64 " would",
-                       ranks, heads, training_model_text(m->name), less, more);
+                       "%d ranks do not divide the %s of %s that a rank has: %" PRId64
+                       " or %" PRId64 " would",
+                       ranks, heads.text, training_model_text(m->name), less, more);
 }
 
 int model_check_sequence(const struct training_config *config, const struct program_cell *cell,
@@ -102,14 +136,18 @@ int model_check_sequence(const struct training_config *config, const struct prog
 {
     const struct training_model *m = &config->model;
     int ranks = cell->sequence_ranks, model_ranks = cell->model_ranks > 1 ? cell->model_ranks : 1;
+    struct rank_heads of_rank = {.heads = m->heads / model_ranks,
+                                 .kv_heads = m->kv_heads / model_ranks};
 
     if (ranks <= 1)
         return 0;
     if (m->name != TRAINING_MODEL_GPT && m->name != TRAINING_MODEL_LLAMA)
         return fleet_error(err, -EINVAL, "ranks share sequences of gpt and llama, not of %s",
                            training_model_text(m->name));
-    if (m->heads / model_ranks % ranks != 0)
-        return refuse_heads(m, ranks, m->heads / model_ranks, err);
+    if (m->kv_heads > 0 && of_rank.kv_heads == 0)
+        of_rank.kv_heads = 1; /* which other ranks have, too */
+    if (!divides_heads(&of_rank, ranks))
+        return refuse_heads(m, ranks, &of_rank, err);
     if (config->has_evaluation && config->micro_batch_size > 1)
         return fleet_error(err, -EINVAL,
                            "ranks that share sequences evaluate micro-batches of one sample: set "

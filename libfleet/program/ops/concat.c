@@ -87,10 +87,11 @@ static int split_gradient(struct program *program, const struct program_op *op, 
                               .outputs = {autodiff_slot(ad, op->inputs[0])},
                               .output_count = 1};
 
+    (void)program;
     for (int i = 0; i < op->output_count; i++) {
-        grad.inputs[i] = autodiff_of(ad, op->outputs[i]);
+        grad.inputs[i] = autodiff_of_or_zero(ad, op->outputs[i], err);
         if (grad.inputs[i] == PROGRAM_NONE)
-            return fleet_error(err, -EINVAL, "%s is not used", program->vars[op->outputs[i]].name);
+            return -EINVAL;
     }
     return autodiff_add_op(ad, &grad, err);
 }

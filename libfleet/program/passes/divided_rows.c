@@ -79,9 +79,8 @@ static bool reads_rows(const struct program_op *op, const bool *is_rows)
     return false;
 }
 
-/* Output `output` of operator `at`, a gradient, becomes the sum over the ranks. */
-static int sum_gradient(struct program *program, int at, int output, unsigned int group,
-                        struct fleet_error *err)
+int divided_rows_sum_gradient(struct program *program, int at, int output, unsigned int group,
+                              struct fleet_error *err)
 {
     int gradient = program->ops[at].outputs[output];
     struct program_op all_reduce = {.kind = OP_ALL_REDUCE,
@@ -112,7 +111,7 @@ int divided_rows_sum(struct program *program, unsigned int group, struct fleet_e
         for (int j = 0; j < program->ops[i].output_count; j++) {
             int var = program->ops[i].outputs[j];
             if (var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_GRADIENT &&
-                sum_gradient(program, i, j, group, err) < 0)
+                divided_rows_sum_gradient(program, i, j, group, err) < 0)
                 return -EINVAL;
         }
     }

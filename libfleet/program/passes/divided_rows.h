@@ -38,4 +38,8 @@ int divided_rows_apply(struct program *program, struct fleet_error *err);
  * REDUCE_SCATTER of the group each has rows of its own, until an ALL_GATHER of it. */
 int divided_rows_sum(struct program *program, unsigned int group, struct fleet_error *err);
 
+/* Output `output` of the backward operator `at`, a gradient, becomes the sum over `group`. */
+int divided_rows_sum_gradient(struct program *program, int at, int output, unsigned int group,
+                              struct fleet_error *err);
+
 #endif

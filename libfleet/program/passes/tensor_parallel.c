@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/program/passes/divided_rows.h"
 #include "libfleet/program/passes/pass.h"
@@ -22,7 +23,31 @@ struct sharing {
     struct program *program;
     int *weights; /* [count] for each variable the parameter behind a cast of amp, or itself */
     int count;    /* variables that the pass adds come behind them */
+    bool *apart;  /* [count] all that reads it in the forward part takes some of its columns */
 };
+
+/* Readers come behind what they read, so one walk from the end finds all, also behind casts. */
+static void find_apart(struct sharing *s)
+{
+    FLEET_AUTO_FREE bool *is_read = calloc((size_t)s->count + 1, sizeof(*is_read));
+
+    s->apart = calloc((size_t)s->count + 1, sizeof(*s->apart));
+    fleet_assert(is_read && s->apart);
+    for (int i = s->program->op_count - 1; i >= 0; i--) {
+        const struct program_op *op = &s->program->ops[i];
+        bool takes_apart =
+            op->kind == OP_SPLIT || (op->kind == OP_CAST && s->apart[op->outputs[0]]);
+
+        for (int j = 0; j < op->input_count && !op->backward; j++) {
+            int var = op->inputs[j];
+
+            if (var == PROGRAM_NONE)
+                continue;
+            s->apart[var] = takes_apart && (s->apart[var] || !is_read[var]);
+            is_read[var] = true;
+        }
+    }
+}
 
 /* Casts come before what reads them, so one walk finds all. */
 static void find_weights(struct sharing *s)
@@ -39,17 +64,30 @@ static void find_weights(struct sharing *s)
     }
 }
 
-/* A linear layer with some of the features. */
+static const struct program_slice *slice_of(const struct sharing *s, const struct program_op *op)
+{
+    int weight = op->inputs[1] < s->count ? s->weights[op->inputs[1]] : op->inputs[1];
+
+    return &s->program->vars[weight].slice;
+}
+
+/* A linear layer that each rank has, but uses only some features of. */
+static bool uses_columns(const struct sharing *s, const struct program_op *op)
+{
+    return op->kind == OP_LINEAR && !op->backward && slice_of(s, op)->parts == 0 &&
+           op->outputs[0] < s->count && s->apart[op->outputs[0]];
+}
+
+/* A linear layer with some of the features, or one that uses some. */
 static bool has_columns(const struct sharing *s, const struct program_op *op)
 {
     const struct program_slice *slice;
-    int weight;
 
     if (op->kind != OP_LINEAR || op->backward)
         return false;
-    weight = op->inputs[1] < s->count ? s->weights[op->inputs[1]] : op->inputs[1];
-    slice = &s->program->vars[weight].slice;
-    return slice->parts > 0 && slice->dimension == (op->attributes.transposed ? 0 : 1);
+    slice = slice_of(s, op);
+    return slice->parts > 0 ? slice->dimension == (op->attributes.transposed ? 0 : 1)
+                            : uses_columns(s, op);
 }
 
 /* All that reads `x` in the forward part are such layers. */
@@ -117,6 +155,25 @@ static bool is_done(const struct sharing *s, int end, int x)
     return false;
 }
 
+/* Each rank has the gradient of the features that it uses, and zeros. */
+static int sum_weights(const struct sharing *s, struct fleet_error *err)
+{
+    struct program *program = s->program;
+
+    for (int i = 0; i < program->op_count; i++) {
+        struct program_op op = program->ops[i];
+
+        if (op.kind != OP_LINEAR_GRAD || op.source == PROGRAM_NONE ||
+            !uses_columns(s, &program->ops[op.source]))
+            continue;
+        for (int j = 1; j < op.output_count; j++)
+            if (op.outputs[j] != PROGRAM_NONE &&
+                divided_rows_sum_gradient(program, i, j, OP_GROUP_MODEL, err) < 0)
+                return -EINVAL;
+    }
+    return 0;
+}
+
 /* What each rank keeps for itself is described for one cell only. */
 static int check_private(const struct pass_context *context, struct fleet_error *err)
 {
@@ -174,9 +231,13 @@ int tensor_parallel_apply(struct program *program, const struct pass_context *co
     if (check_private(context, err) < 0 || check_zero(context, err) < 0)
         return -EINVAL;
     find_weights(&s);
+    find_apart(&s);
     rc = sum_shared(&s, err);
+    if (rc == 0)
+        rc = sum_weights(&s, err);
     if (rc == 0 && divided_rows_wanted(context))
         rc = divided_rows_apply(program, err);
     free(s.weights);
+    free(s.apart);
     return rc;
 }
