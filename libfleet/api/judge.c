@@ -56,14 +56,17 @@ static const char *const cost_fields[] = {"spec.training.model",
                                           "spec.worker.processesPerPod",
                                           NULL};
 
-/* Sizes that are valid for every model. No message of a pass contains them. */
-static void use_sizes_that_fit(struct training_model *model)
+/* Sizes that are valid for every model, and that the ranks of `strategy` divide. No message of a
+ * pass contains them. */
+static void use_sizes_that_fit(const struct strategy *strategy, struct training_model *model)
 {
-    model->heads = model->kv_heads = 1;
-    model->width = 8;
-    model->hidden = 32;
-    model->context = 8;
-    model->vocabulary = 256;
+    int64_t ranks = strategy ? topology_least_world(strategy) : 1;
+
+    model->heads = model->kv_heads = ranks;
+    model->width = 8 * ranks;
+    model->hidden = ranks;
+    model->context = 8 * ranks;
+    model->vocabulary = 256 * ranks;
     model->classes = 100;
     model->base_width = 8;
 }
@@ -80,7 +83,7 @@ static void try_program(const struct plan_request *request, bool has_sizes,
     struct plan plan;
 
     if (!has_sizes)
-        use_sizes_that_fit(&training.model);
+        use_sizes_that_fit(request->strategy, &training.model);
     training.micro_batch_size = 1;
     training.global_batch_size = request->world > 0 ? request->world : TOPOLOGY_WORLD_MAX;
     training.steps = INT32_MAX;
