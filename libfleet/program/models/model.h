@@ -21,8 +21,8 @@ struct training_config;
  * The part of `cell` (NULL: all of it). Ranks of a cell divide gpt and llama: heads, hidden
  * features, and words (Shoeybi and others, 1909.08053); or heads and tokens (builder.h,
  * builder_join_tokens()). -EINVAL: another model, or a number of ranks that does not divide heads
- * and hidden features, or the tokens where it divides these; or heads of keys and values of which
- * neither number is a multiple of the other.
+ * and hidden features, or the tokens where it divides these; or a number that is neither a
+ * multiple nor a divisor of the heads of keys and values.
  * `config` must have passed training_config_decode(). *out must be released, unless an error is
  * returned: -EINVAL or -EOVERFLOW for sizes that do not fit together, -E2BIG for a model of too
  * many layers. The vocabulary must be known: not training_lacks_vocabulary().
