@@ -126,18 +126,24 @@ static void seat_survivors(struct seats *s, const bool *stays)
             take(s, &s->members[i], free_seat(s, s->members[i].cell));
 }
 
+/* A spare of the last generation may hold an older one's state: that still counts. */
+static bool is_newcomer(const struct cell_member *member)
+{
+    return member->last == CELL_NONE && !member->holds;
+}
+
 /* (3) */
 static int rank_of_left(const struct cell_member *member)
 {
-    return member->last == CELL_NONE ? 0 : member->holds ? 2 : 1;
+    return is_newcomer(member) ? 0 : member->holds ? 2 : 1;
 }
 
 static void seat_others(struct seats *s)
 {
     for (size_t i = 0; i < s->member_count; i++) {
         struct cell_member *m = &s->members[i];
-        if (m->last == CELL_NONE && m->seat == CELL_NONE && m->wish != CELL_NONE &&
-            m->wish < s->count && !s->taken[m->wish])
+        if (is_newcomer(m) && m->seat == CELL_NONE && m->wish != CELL_NONE && m->wish < s->count &&
+            !s->taken[m->wish])
             take(s, m, m->wish);
     }
     for (int order = 0; order < 3; order++)

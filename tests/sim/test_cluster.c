@@ -322,6 +322,8 @@ static const unsigned long broken_once[] = {
     3117004088, /* a worker had done all steps of a generation that nobody counts on */
     3112000144, /* a record that was late came after the next one */
     4000002451, /* a worker with one dead trainer took the place of a worker that held all */
+    4000011105, /* a spare left its cell, though a worker without a state could fill the place */
+    4000012292, /* the same on another grid */
     3000000042, /* a survivor of a drain comes to the new hub before the worker that goes */
 };
 

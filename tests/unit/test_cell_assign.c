@@ -60,6 +60,9 @@ static void test_cell_assign__keeps_a_holder_of_each_cell(void **state)
          {0, 1, 2, 3}},
         /* a survivor without the state gives way to one that holds it */
         {{MEMBER(0, 0, false), MEMBER(1, 1, true), MEMBER(2, 0, true)}, 3, 2, {CELL_NONE, 1, 0}},
+        /* a spare with the state of a cell that has enough of it gives way to a newcomer */
+        {{MEMBER(0, 0, true), MEMBER(CELL_NONE, 0, true), NEW}, 3, 2, {0, CELL_NONE, 1}},
+        {{MEMBER(CELL_NONE, 1, true), NEW}, 2, 2, {1, 0}},
         /* a first generation: by order */
         {{NEW, NEW, NEW}, 3, 2, {0, 1, CELL_NONE}},
     };
@@ -84,14 +87,17 @@ static void test_cell_assign__fills_all_seats_or_none(void **state)
     assert_int_equal(members[0].seat, CELL_NONE);
 }
 
-/* Random survivors of SEATS_MAX seats, and newcomers. */
+/* Random survivors of SEATS_MAX seats, spares and newcomers. */
 static size_t draw(struct cell_member *members, unsigned int *seed)
 {
     size_t count = 0;
 
     for (int seat = 0; seat < SEATS_MAX; seat++)
         if (rand_r(seed) % 3 > 0)
-            members[count++] = (struct cell_member)MEMBER(seat, seat % 2, rand_r(seed) % 4 > 0);
+            members[count++] =
+                rand_r(seed) % 4 == 0
+                    ? (struct cell_member)MEMBER(CELL_NONE, seat % 2, true)
+                    : (struct cell_member)MEMBER(seat, seat % 2, rand_r(seed) % 4 > 0);
     for (int i = rand_r(seed) % 4; i > 0; i--)
         members[count++] = (struct cell_member)NEW;
     return count;
@@ -107,6 +113,7 @@ static void test_cell_assign__holds_for_random_members(void **state)
         size_t count = draw(members, &seed);
         int seats = rand_r(&seed) % (SEATS_MAX / 2 + 1) * 2;
         bool taken[SEATS_MAX] = {false}, had[2] = {false}, has[2] = {false};
+        bool moves = false, waits = false;
 
         if (!cell_assign(members, count, &by_two, 1, seats)) {
             assert_true(count < (size_t)seats);
@@ -116,8 +123,10 @@ static void test_cell_assign__holds_for_random_members(void **state)
             const struct cell_member *m = &members[i];
             if (m->holds)
                 had[m->cell] = true;
+            waits |= m->seat == CELL_NONE && m->last == CELL_NONE && !m->holds;
             if (m->seat == CELL_NONE)
                 continue;
+            moves |= m->holds && m->seat % 2 != m->cell;
             assert_in_range(m->seat, 0, seats - 1);
             assert_false(taken[m->seat]); /* (1) */
             taken[m->seat] = true;
@@ -128,6 +137,7 @@ static void test_cell_assign__holds_for_random_members(void **state)
             assert_true(taken[seat]);
         for (int cell = 0; cell < 2 && seats > 0; cell++)
             assert_int_equal(has[cell], had[cell]); /* (4) */
+        assert_false(moves && waits);               /* (3) */
     }
 }
 
