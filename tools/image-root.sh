@@ -66,6 +66,15 @@ add_wheel() { # add_wheel WHEEL PATH
     add_libraries_of "$path"
 }
 
+# Those of Debian's package, and none that the machine of the build trusts besides.
+add_certificates() { # add_certificates FOLDER PATH
+    local files=("$1"/*.crt)
+    [ -f "${files[0]}" ] || die "no certificates in $1: the package ca-certificates is missing"
+    mkdir -p "$root${2%/*}"
+    cat "${files[@]}" >"$root$2"
+    add_package "${files[0]}"
+}
+
 # Everything the loader would open for a program or library, the loader included.
 add_libraries_of() { # add_libraries_of PATH
     local listed path
@@ -107,6 +116,7 @@ while read -r word value more; do
         add_libraries_of "$value"
         ;;
     notice) add_package "$value" ;;
+    certificates) add_certificates "$value" "$more" ;;
     folder) install -d -m "$more" "$root$value" ;;
     user | entrypoint) ;; # image-pack.sh
     *) die "unknown word '$word'" ;;

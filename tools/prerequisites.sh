@@ -5,8 +5,8 @@
 #   tools/prerequisites.sh build|test …
 set -euo pipefail
 
-build='gcc libc6-dev pkg-config libcjson-dev libcurl4-openssl-dev libssl-dev libuv1-dev
-       libwebsockets-dev libwebsockets-evlib-uv libyaml-dev
+build='ca-certificates gcc libc6-dev pkg-config libcjson-dev libcurl4-openssl-dev libssl-dev
+       libuv1-dev libwebsockets-dev libwebsockets-evlib-uv libyaml-dev
        libfreetype-dev libpng-dev fonts-dejavu-core'
 test='clang libclang-rt-14-dev clang-format clang-tidy shellcheck yamllint codespell libcmocka-dev
       python3-yaml bats ccache musl-tools spin'

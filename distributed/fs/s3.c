@@ -39,21 +39,34 @@ int s3_key(const struct s3 *s3, const char *path, struct fleet_strbuf *out, stru
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* S3's own words: "NoSuchBucket: The specified bucket does not exist". */
-static int refuse(const struct s3_call *call, const struct http_answer *answer,
+/* The errno value of a refused request. Statuses 5xx, and those of http.h that are tried again, are
+ * the server's own trouble; of the others 408 and 409 pass. The rest stays as it is: no bucket of
+ * that name, another region, a wrong name. */
+static int code_of(int status)
+{
+    if (status == 401 || status == 403)
+        return -EACCES;
+    if (status == 412 || status == 416)
+        return -ESTALE;
+    return status >= 300 && status < 500 && status != 408 && status != 409 ? -EINVAL : -EIO;
+}
+
+/* S3's own words: "NoSuchBucket: The specified bucket does not exist". The answer to a HEAD has
+ * none. */
+static int refuse(const struct s3 *s3, const struct s3_call *call, const struct http_answer *answer,
                   struct fleet_error *err)
 {
+    const char *guess = code_of(answer->status) == -EACCES
+                            ? "the keys are wrong, or do not allow this"
+                            : "no reason is given";
     struct s3_xml text = {answer->body, answer->body + answer->bytes};
     FLEET_AUTO_FREE char *code = s3_xml_text(text, "Code");
     FLEET_AUTO_FREE char *message = s3_xml_text(text, "Message");
 
-    return fleet_error(err,
-                       answer->status == 403 || answer->status == 401   ? -EACCES
-                       : answer->status == 412 || answer->status == 416 ? -ESTALE
-                                                                        : -EIO,
-                       "%s %.200s: status %d: %.60s%s%.200s", call->method, call->key,
-                       answer->status, code ? code : "", code ? ": " : "",
-                       message ? message : "no reason is given");
+    return fleet_error(err, code_of(answer->status),
+                       "%s s3://%.63s/%.200s: status %d: %.60s%s%.200s", call->method, s3->bucket,
+                       call->key, answer->status, code ? code : "", code ? ": " : "",
+                       message ? message : guess);
 }
 
 /* S3 answers a copy and the end of an upload with 200 before it knows how they end. */
@@ -100,7 +113,7 @@ int s3_send(const struct s3 *s3, const struct s3_call *call, struct http_answer 
         return rc;
     if (((got.status < 200 || got.status > 299) && got.status != 404) || is_late_error(&got) ||
         (got.status == 404 && strstr(got.body, "NoSuchBucket"))) {
-        rc = refuse(call, &got, err);
+        rc = refuse(s3, call, &got, err);
         http_answer_release(&got);
         return rc;
     }

@@ -47,8 +47,9 @@ struct s3_call {
     struct http_request data; /* the body, source or sink; s3_send() sets the other members */
 };
 
-/* Send a request. Returns 0 if the status is 2xx or 404; then release *answer. -EACCES or -EIO: S3
- * refused the request, also by an error in an answer of status 200; *err has S3's words. Errors of
+/* Send a request. Returns 0 if the status is 2xx or 404; then release *answer. Else S3 has
+ * refused the request, also by an error in an answer of status 200, and *err has S3's words:
+ * -EACCES, -ESTALE; -EINVAL: every try would be refused, as without the bucket; -EIO. Errors of
  * http_send(). */
 int s3_send(const struct s3 *s3, const struct s3_call *call, struct http_answer *answer,
             struct fleet_error *err);

@@ -44,7 +44,8 @@
  *   -EACCES    the server does not accept the keys or the user, or does not allow the request
  *   -ESTALE    the file is not the one that was looked at before
  *   -ENOTSUP   this file system does not have the function
- *   -EINVAL    an argument is wrong
+ *   -EINVAL    an argument is wrong. Or S3 would refuse the request every time: there is no such
+ *              bucket, it is in another region
  *   -ENOMEM    memory is exhausted
  *   -errno     of the local file system, with the path
  *

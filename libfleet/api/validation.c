@@ -132,6 +132,9 @@ static const char *why_no_path(const char *name, const char *text)
     if (strstr(text, "://") && may_be_remote(name))
         return "is an address that is not known here: allowed: a path, s3://, hdfs://, webhdfs:// "
                "and swebhdfs://";
+    if (fleet_path_is_remote(text))
+        return "is in a store, where only spec.training.data.path and "
+               "spec.training.checkpoint.path may be: use a volume, or copy it";
     if (strstr(text, "://"))
         return "is an address: files are read and written by path; use a volume, or copy them";
     if (text[0] == '~' || text[0] == '$' || strstr(text, "/$") || strstr(text, "${"))

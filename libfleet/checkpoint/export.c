@@ -322,8 +322,12 @@ static int find_given(const char *path, struct export_source *source, struct fle
 static int find_newest(const char *path, struct export_source *source, struct fleet_error *err)
 {
     struct manifest_list list;
-    int rc = manifest_scan(path, NULL, &list, NULL, err);
+    int rc;
 
+    if (fleet_path_is_remote(path))
+        return fleet_error(err, -EINVAL, "%s is in a store: copy the folder of a checkpoint here",
+                           path);
+    rc = manifest_scan(path, NULL, &list, NULL, err);
     if (rc == -ENOTDIR)
         return fleet_error(err, rc,
                            "%s: not a checkpoint: a folder is expected, one of a single "

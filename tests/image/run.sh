@@ -132,6 +132,14 @@ draws() { # draws ROOT
     done
 }
 
+# Libcurl finds certificates of public servers where it looks for them.
+has_certificates() { # has_certificates ROOT
+    local file=$1/etc/ssl/certs/ca-certificates.crt
+    expect yes "$([ "$(grep -c 'BEGIN CERTIFICATE' "$file")" -gt 50 ] && echo yes)" certificates &&
+        expect yes "$([ -s "$1/usr/share/doc/ca-certificates/copyright" ] && echo yes)" licence &&
+        openssl x509 -noout -subject -in "$file"
+}
+
 # ---- archives ------------------------------------------------------------------------------------
 
 # Every blob has the digest of its name; the layer unpacks to the root; user and command are right.
@@ -232,5 +240,6 @@ check "another image's libraries do not disturb" ignores_foreign_libraries \
 check "the agent installs its closure" installs_itself "$images/fleetjob-runtime"
 check "a job trains inside the image" trains "$images/fleetjob-runtime"
 check "its curve is drawn inside the image" draws "$images/fleetjob-runtime"
+check "it has certificates for stores with TLS" has_certificates "$images/fleetjob-runtime"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

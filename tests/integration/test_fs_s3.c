@@ -13,6 +13,7 @@
 
 #include "tests/integration/cutting_proxy.h"
 #include "tests/integration/fs_fixture.h"
+#include "tests/integration/minio_fixture.h"
 
 #define BUCKET "s3://fleet"
 #define PART   (5 << 20)
@@ -25,37 +26,9 @@ static struct cutting_proxy proxy;
 
 /* ---- MinIO ----------------------------------------------------------------------------------- */
 
-static bool find_minio(void)
-{
-    FILE *pipe = popen("tools/minio.sh --built", "r");
-    bool found = pipe && fgets(minio, sizeof(minio), pipe) != NULL;
-
-    if (pipe && pclose(pipe) != 0)
-        found = false;
-    minio[found ? strcspn(minio, "\n") : 0] = '\0';
-    return found;
-}
-
 static void start_minio(void)
 {
-    char address[64];
-
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%d", server_port);
-    server = fork();
-    if (server == 0) {
-        int null = open("/dev/null", O_RDWR);
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)dup2(null, 1);
-        (void)dup2(null, 2);
-        (void)setenv("MINIO_ROOT_USER", "fleetuser", 1);
-        (void)setenv("MINIO_ROOT_PASSWORD", "fleetsecret", 1);
-        (void)setenv("MINIO_UPDATE", "off", 1);
-        (void)setenv("MINIO_BROWSER", "off", 1);
-        (void)setenv("HOME", folder, 1);
-        (void)execl(minio, minio, "server", "--quiet", "--address", address, in("data"),
-                    (char *)NULL);
-        _exit(127);
-    }
+    server = minio_start(minio, folder, server_port);
 }
 
 static void stop_minio(void)
@@ -348,7 +321,7 @@ static void test_fs_s3__errors_say_what_is_wrong(void **state)
     assert_int_equal(fleet_fs_touch(fs, "s3://other/a", true, &err), -EINVAL);
     assert_non_null(strstr(err.text, "s3://other/a is not in the bucket fleet"));
     make_file("old", 10, 3);
-    assert_int_equal(fleet_fs_upload(fs, in("old"), BUCKET "/up/../down", false, &err), -EIO);
+    assert_int_equal(fleet_fs_upload(fs, in("old"), BUCKET "/up/../down", false, &err), -EINVAL);
     fleet_fs_free(fs);
     assert_int_equal(kill(server, SIGSTOP), 0);
     fs = open_s3(proxy.port, "fleetsecret", 2, 300);
@@ -399,7 +372,7 @@ int main(void)
         cmocka_unit_test(test_fs_s3__wrong_settings),
     };
 
-    if (!find_minio())
+    if (!minio_find(minio))
         (void)fputs("the tests with MinIO are skipped\n", stderr);
     return cmocka_run_group_tests_name("fs_s3", tests, start_all, stop_all);
 }

@@ -1,112 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * Jobs whose data and checkpoints lie in S3 (tests/fake/s3.py). Each worker has a cache of its own,
- * as workers on different machines have.
- */
+/* Jobs whose data and checkpoints lie in S3 (tests/fake/s3.py). */
 #include <dirent.h>
 
-#include "libfleet/base/json.h"
-#include "libfleet/base/strbuf.h"
-#include "tests/integration/s3_fixture.h"
-
-#define LIMIT_S 600.0
-#define DATA    "s3://fleet/words"
-#define SAVED   "s3://fleet/saved"
+#include "tests/integration/store_job_fixture.h"
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
-
-/* A folder with our programs in which the trainer is a script: it gives each pod its own cache. */
-static void make_programs(void)
-{
-    const char *built = getenv("FLEET_BIN");
-    FLEET_AUTO_FREE char *bin = realpath(built ? built : "build/bin", NULL);
-    FLEET_AUTO_FREE char *library = realpath("build/lib/libfleet.so.0", NULL);
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-
-    assert_non_null(bin);
-    assert_non_null(library);
-    (void)setenv("FLEET_LIBRARY", library, 1);
-    assert_int_equal(mkdir(at_home("bin"), 0777), 0);
-    fleet_strbuf_appendf(&text, "cp '%s/fleetjob' '%s/fleetjob-agent' '%s'", bin, bin,
-                         at_home("bin"));
-    assert_int_equal(system(text.text), 0); // NOLINT(cert-env33-c): paths of this test
-    fleet_strbuf_clear(&text);
-    fleet_strbuf_appendf(&text,
-                         "#!/bin/sh\nFLEET_CACHE='%s'/$FLEET_POD_NAME\nexport FLEET_CACHE\n"
-                         "exec '%s/fleetjob-train' \"$@\"\n",
-                         at_home("caches"), bin);
-    write_text(at_home("bin/fleetjob-train"), text.text);
-    assert_int_equal(chmod(at_home("bin/fleetjob-train"), 0777), 0);
-    (void)setenv("FLEET_BIN", at_home("bin"), 1);
-}
-
-static void make_data(void)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-
-    for (int i = 0; i < 400; i++)
-        fleet_strbuf_appendf(&text, "line %d of some text to learn\n", i);
-    assert_int_equal(mkdir(at_home("data/fleet/words"), 0777), 0);
-    write_text(at_home("data/fleet/words/a.txt"), text.text);
-    write_text(at_home("data/fleet/words/b.txt"), text.text + text.length / 2);
-    write_text(at_home("data/fleet/words/.hidden"), "not read");
-}
 
 static int start_all(void **state)
 {
     if (s3_start(state) != 0)
         return -1;
     make_programs();
-    make_data();
+    make_words();
+    write_text(at_home("data/fleet/words/.hidden"), "not read");
     return 0;
-}
-
-struct wishes {
-    const char *data, *saved, *more; /* more: of checkpoint, after its path */
-    int steps, workers;
-    job_run_watch watch;
-    void *context;
-};
-
-static void run_job(const struct wishes *w, struct job_run *out)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    const char *arguments[] = {at_home("job.yaml"), NULL};
-
-    fleet_strbuf_appendf(
-        &text,
-        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: stored}\nspec:\n"
-        "  worker: {replicas: %d}\n  training:\n"
-        "    model: {name: gpt, layers: 1, heads: 2, width: 32, context: 32}\n"
-        "    data: {path: \"%s\"}\n    optimizer: {name: adamw, learningRate: 0.001}\n"
-        "    globalBatchSize: 4\n    microBatchSize: 1\n    steps: %d\n"
-        "    checkpoint: {path: \"%s\"%s}\n",
-        w->workers, w->data, w->steps, w->saved, w->more);
-    write_text(arguments[0], text.text);
-    job_run(arguments, LIMIT_S, w->watch, w->context, out);
-}
-
-static void expect_success(const struct job_run *run)
-{
-    if (run->exit_code != 0)
-        fail_msg("exit code %d: %s %s", run->exit_code, run->errors, run->problem);
-}
-
-/* The weights of the same job with local folders. */
-static void expect_local_weights(const char *sha256, int steps)
-{
-    const struct wishes w = {.data = at_home("data/fleet/words"),
-                             .saved = at_home("local"),
-                             .more = ", resume: never",
-                             .steps = steps,
-                             .workers = 1};
-    struct job_run run;
-
-    run_job(&w, &run);
-    expect_success(&run);
-    assert_string_equal(sha256, run.sha256);
-    job_run_release(&run);
 }
 
 /* Checkpoints of the bucket; every one must be complete, with nothing else in it. */
@@ -173,25 +81,6 @@ static void test_store_run__trains_from_a_store_and_saves_there(void **state)
     log = read_home("log");
     assert_null(strstr(log, "fleet/words/.hidden"));
     job_run_release(&run);
-}
-
-struct strike {
-    pid_t agents[32];
-    int agent_count;
-    int64_t saved; /* step of the newest checkpoint that was reported */
-};
-
-static void kill_all(void *context, struct job_run *run, const cJSON *event)
-{
-    struct strike *strike = context;
-    const char *name = "";
-
-    (void)fleet_json_opt_string(event, "event", &name, NULL);
-    if (strcmp(name, "checkpoint") != 0 || strike->agent_count > 0)
-        return;
-    (void)fleet_json_opt_int(event, "step", &strike->saved, NULL);
-    strike->agent_count = job_run_agents(run->pid, strike->agents, 32);
-    (void)kill(run->pid, SIGKILL);
 }
 
 /* Another machine goes on: the caches are empty. */
@@ -288,26 +177,37 @@ static void test_store_run__a_lost_last_checkpoint_fails_the_job(void **state)
     set_faults("");
     assert_int_equal(run.exit_code, 1);
     assert_string_equal(run.state, "Failed");
-    for (const char *const *words =
+    for (const char *const *texts =
              (const char *const[]){SAVED "-lost", "manifest.json", "a fault of the test", NULL};
-         *words; words++)
-        if (!strstr(run.errors, *words))
-            fail_msg("no \"%s\" in: %s", *words, run.errors);
+         *texts; texts++)
+        if (!strstr(run.errors, *texts))
+            fail_msg("no \"%s\" in: %s", *texts, run.errors);
     assert_int_equal(count_checkpoints("saved-lost"), 0);
     job_run_release(&run);
 }
 
-static void expect_refused(const char *data, const char *const *words)
+static void expect_refused(const char *data, const char *const *texts)
 {
     const struct wishes w = {.data = data, .saved = SAVED, .more = "", .steps = 4, .workers = 1};
     struct job_run run;
 
     run_job(&w, &run);
     assert_int_equal(run.exit_code, 1);
-    for (; *words; words++)
-        if (!strstr(run.errors, *words))
-            fail_msg("no \"%s\" in: %s", *words, run.errors);
+    assert_int_equal(run.restart_count, 0);
+    for (; *texts; texts++)
+        if (!strstr(run.errors, *texts))
+            fail_msg("no \"%s\" in: %s", *texts, run.errors);
     job_run_release(&run);
+}
+
+/* At the start, not after hours of work. */
+static void test_store_run__keys_that_may_only_read_end_the_job_once(void **state)
+{
+    (void)state;
+    set_faults("PUT .fleetjob-try 1 403\n");
+    expect_refused(DATA, (const char *const[]){"spec.training.checkpoint.path: " SAVED,
+                                               "cannot be written", "status 403", NULL});
+    set_faults("");
 }
 
 static void test_store_run__says_what_is_wrong_with_the_data(void **state)
@@ -325,6 +225,20 @@ static void test_store_run__says_what_is_wrong_with_the_data(void **state)
     (void)setenv("AWS_ACCESS_KEY_ID", "fleetuser", 1);
 }
 
+/* Commands for weights read this machine's files. */
+static void test_store_run__weights_are_copied_first(void **state)
+{
+    const char *const lines[][4] = {{"export", SAVED, at_home("out"), NULL},
+                                    {"eval", SAVED, at_home("data/fleet/words"), NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
+        FLEET_AUTO_FREE char *errors = NULL;
+        assert_int_equal(job_run_command("fleetjob", lines[i], NULL, &errors), 1);
+        assert_non_null(strstr(errors, SAVED " is in a store: copy the folder of a checkpoint"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +246,8 @@ int main(void)
         cmocka_unit_test(test_store_run__goes_on_after_fleetjob_was_killed),
         cmocka_unit_test(test_store_run__uploads_that_fail_are_tried_again),
         cmocka_unit_test(test_store_run__a_lost_last_checkpoint_fails_the_job),
+        cmocka_unit_test(test_store_run__keys_that_may_only_read_end_the_job_once),
+        cmocka_unit_test(test_store_run__weights_are_copied_first),
         cmocka_unit_test(test_store_run__says_what_is_wrong_with_the_data),
     };
 

@@ -2,7 +2,6 @@
 #include "agent/runtime/checkpoint/remote.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +15,13 @@
 #include "agent/runtime/store/store.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
-#include "libfleet/base/clock.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 
 #define WAIT_MS  200 /* between two looks for a note */
 #define NOTE_MAX ((size_t)64 << 10)
+#define TRY_NAME ".fleetjob-try-XXXXXX"
 
 struct remote {
     struct store *store;
@@ -60,6 +59,23 @@ void remote_free(struct remote *remote)
     (void)pthread_mutex_destroy(&remote->lock);
     free(remote->mirror);
     free(remote);
+}
+
+int remote_try(struct remote *remote, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *path = fleet_file_join(remote->mirror, TRY_NAME);
+    const char *name = path + strlen(remote->mirror) + 1;
+    struct fleet_error ignored;
+    int fd = mkstemp(path), rc; /* others try at the same time */
+
+    if (fd < 0)
+        return fleet_error(err, -errno, "%s: %s", path, strerror(errno));
+    (void)close(fd);
+    rc = store_put(remote->store, path, name, err);
+    if (rc == 0)
+        (void)store_delete(remote->store, name, &ignored);
+    (void)unlink(path);
+    return rc;
 }
 
 static char *name_in(const char *folder, const char *file)
@@ -264,49 +280,36 @@ static int check_file(struct remote *remote, const char *folder, const char *fil
     return 0;
 }
 
-/* 1: not there yet. */
-static int read_note(struct remote *remote, const char *folder, int shard, int shards,
-                     struct checkpoint_shard *out, struct fleet_error *err)
+struct notes {
+    struct remote *remote;
+    const char *folder;
+    int shards;
+};
+
+/* As `read` of a reader of shards.h. The files are checked before the manifest is sent. */
+static int read_note(void *context, int shard, struct checkpoint_shard *out,
+                     struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *note = note_name(shard, shards), *name = name_in(folder, note),
-                         *text = NULL;
+    const struct notes *notes = context;
+    FLEET_AUTO_FREE char *note = note_name(shard, notes->shards);
+    FLEET_AUTO_FREE char *name = name_in(notes->folder, note);
+    FLEET_AUTO_FREE char *text = NULL;
     size_t bytes;
-    int rc = store_read(remote->store, name, NOTE_MAX, &text, &bytes, err);
+    int rc = store_read(notes->remote->store, name, NOTE_MAX, &text, &bytes, err);
 
     if (rc < 0)
         return rc == -ENOENT ? 1 : rc;
-    return shards_note_decode(text, bytes, shard, shards, out, err);
+    return shards_note_decode(text, bytes, shard, notes->shards, out, err);
 }
 
 int remote_await_shards(struct remote *remote, const char *folder, int shards,
                         const atomic_bool *stop, const atomic_bool *abandoned, double patience_ms,
                         struct checkpoint_shard *out, struct fleet_error *err)
 {
-    double give_up_ms = fleet_monotonic_ms() + patience_ms;
-    struct fleet_error why;
-    int first = 0;
+    struct notes notes = {remote, folder, shards};
+    const struct shards_reader reader = {read_note, &notes, WAIT_MS};
 
-    for (int shard = 1; shard < shards;) {
-        bool is_over = atomic_load(stop) || atomic_load(abandoned);
-        bool is_late = fleet_monotonic_ms() > give_up_ms;
-        int rc = read_note(remote, folder, shard, shards, &out[shard], &why);
-        if (rc > 0 && !is_over && !is_late) {
-            (void)poll(NULL, 0, WAIT_MS);
-            continue;
-        }
-        if (rc > 0 && first < 0)
-            return first;
-        if (rc > 0)
-            return fleet_error(err, is_over ? -ECANCELED : -ETIMEDOUT,
-                               is_over ? "shard %d of %d is missing: the generation that wrote it "
-                                         "has ended"
-                                       : "shard %d of %d did not come in time",
-                               shard + 1, shards);
-        if (rc < 0 && first == 0)
-            first = fleet_error(err, rc, "%s", why.text);
-        shard++;
-    }
-    return first;
+    return shards_await_by(&reader, shards, stop, abandoned, patience_ms, out, err);
 }
 
 static int send_manifest(struct remote *remote, const char *folder, struct fleet_error *err)

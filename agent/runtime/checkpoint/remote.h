@@ -36,6 +36,10 @@ int remote_open(const char *url, struct remote **out, const char **out_folder,
                 struct fleet_error *err);
 void remote_free(struct remote *remote); /* NULL is fine */
 
+/* Can objects be written there? Writes a small one, and removes it. -EAGAIN: the store does not
+ * answer now; other errors: each save would fail. */
+int remote_try(struct remote *remote, struct fleet_error *err);
+
 /* Make the mirror's manifests those of the store. `fresh` reads each one again, else only those
  * that the mirror lacks. */
 int remote_pull(struct remote *remote, bool fresh, struct fleet_error *err);

@@ -174,11 +174,17 @@ static int check_files(const char *path, const char *folder, const struct checkp
     return 0;
 }
 
-/* 1: not there yet. */
-static int read_note(const char *path, const char *folder, int shard, int shards,
-                     struct checkpoint_shard *out, struct fleet_error *err)
+struct place_of_notes {
+    const char *path, *folder;
+    int shards;
+};
+
+/* As `read` of a reader. */
+static int read_note(void *context, int shard, struct checkpoint_shard *out,
+                     struct fleet_error *err)
 {
-    FLEET_AUTO_FREE char *file = note_path(path, folder, shard, shards);
+    const struct place_of_notes *place = context;
+    FLEET_AUTO_FREE char *file = note_path(place->path, place->folder, shard, place->shards);
     FLEET_AUTO_FREE char *text = NULL;
     size_t size;
     int rc;
@@ -187,15 +193,15 @@ static int read_note(const char *path, const char *folder, int shard, int shards
         return 1;
     if (fleet_file_read(file, sizeof(struct note), &text, &size, err) < 0)
         return err->code;
-    rc = shards_note_decode(text, size, shard, shards, out, err);
+    rc = shards_note_decode(text, size, shard, place->shards, out, err);
     if (rc == -EBADMSG)
         return fleet_error_wrap(err, "%s (its rank may have run out of disk)", file);
-    return rc < 0 ? rc : check_files(path, folder, out, err);
+    return rc < 0 ? rc : check_files(place->path, place->folder, out, err);
 }
 
-int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
-                 const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
-                 struct fleet_error *err)
+int shards_await_by(const struct shards_reader *reader, int shards, const atomic_bool *stop,
+                    const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
+                    struct fleet_error *err)
 {
     double give_up_ms = fleet_monotonic_ms() + patience_ms;
     struct fleet_error why;
@@ -205,9 +211,9 @@ int shards_await(const char *path, const char *folder, int shards, const atomic_
         /* Asked before the look, so that a note which came before the end is seen. */
         bool is_over = atomic_load(stop) || atomic_load(abandoned);
         bool is_late = fleet_monotonic_ms() > give_up_ms;
-        int rc = read_note(path, folder, shard, shards, &out[shard], &why);
+        int rc = reader->read(reader->context, shard, &out[shard], &why);
         if (rc > 0 && !is_over && !is_late) {
-            (void)poll(NULL, 0, WAIT_MS);
+            (void)poll(NULL, 0, reader->pause_ms);
             continue;
         }
         if (rc > 0 && first < 0)
@@ -224,6 +230,16 @@ int shards_await(const char *path, const char *folder, int shards, const atomic_
         shard++;
     }
     return first;
+}
+
+int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
+                 const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
+                 struct fleet_error *err)
+{
+    struct place_of_notes place = {path, folder, shards};
+    const struct shards_reader reader = {read_note, &place, WAIT_MS};
+
+    return shards_await_by(&reader, shards, stop, abandoned, patience_ms, out, err);
 }
 
 void shards_forget(const char *path, const char *folder, int shards)

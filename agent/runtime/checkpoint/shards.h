@@ -30,6 +30,13 @@ int shards_report(const char *path, const char *folder, int shard, int shards, i
                   const char *why, const struct checkpoint_shard *described,
                   struct fleet_error *err);
 
+/* How the note of shard `shard` is read, and its files are checked. 1: it is not there yet. */
+struct shards_reader {
+    int (*read)(void *context, int shard, struct checkpoint_shard *out, struct fleet_error *err);
+    void *context;
+    int pause_ms; /* between two looks */
+};
+
 /*
  * Wait at most `patience_ms` for the notes of all shards but the first, out[1 … shards - 1], and
  * check that their files are there as described. It waits for all of them even if one has failed,
@@ -37,6 +44,11 @@ int shards_report(const char *path, const char *folder, int shard, int shards, i
  * -ECANCELED once *stop or *abandoned is set (a writing rank may be dead); -ETIMEDOUT; -EBADMSG for
  * an invalid note or a file of another size.
  */
+int shards_await_by(const struct shards_reader *reader, int shards, const atomic_bool *stop,
+                    const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
+                    struct fleet_error *err);
+
+/* The same with notes and files in the folder of the checkpoint. */
 int shards_await(const char *path, const char *folder, int shards, const atomic_bool *stop,
                  const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
                  struct fleet_error *err);

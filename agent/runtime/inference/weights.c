@@ -194,6 +194,9 @@ int weights_open(const char *path, const char *tokenizer, struct weights *out,
     struct stat info;
     int rc;
 
+    if (fleet_path_is_remote(path))
+        return fleet_error(err, -EINVAL, "%s is in a store: copy the folder of a checkpoint here",
+                           path);
     if (stat(path, &info) < 0)
         return fleet_error(err, -errno, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode))

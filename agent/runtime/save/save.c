@@ -32,6 +32,16 @@ static int try_to_write(const char *path, struct fleet_error *err)
     return rc < 0 ? rc : fleet_file_try_folder(path, err);
 }
 
+/* Keys that may only read would be noticed at the first save. A store that is out of reach now may
+ * be there then. */
+static int try_store(struct remote *remote, struct fleet_error *err)
+{
+    struct fleet_error why;
+    int rc = remote_try(remote, &why);
+
+    return rc < 0 && rc != -EAGAIN ? fleet_error(err, rc, "it cannot be written: %s", why.text) : 0;
+}
+
 /* The local folder, and the store that it is the mirror of, if any. */
 static int open_place(struct trainer *trainer, struct fleet_error *err)
 {
@@ -43,6 +53,8 @@ static int open_place(struct trainer *trainer, struct fleet_error *err)
         rc = remote_open(path, &trainer->save.remote, &trainer->save.folder, err);
         if (rc == 0)
             rc = remote_pull(trainer->save.remote, false, err);
+        if (rc == 0)
+            rc = try_store(trainer->save.remote, err);
     }
     return rc < 0 ? fleet_error_wrap(err, "spec.training.checkpoint.path: %s", path) : 0;
 }
