@@ -15,6 +15,8 @@
 #include "libfleet/program/dgc.h"
 #include "libfleet/program/ops/operand.h"
 
+#define FP8_CAPABILITY 89 /* the first architecture that multiplies fp8 */
+
 static bool is_copy(enum op_kind kind)
 {
     return kind == OP_RESHAPE || kind == OP_MEMCPY || kind == OP_OWN_ROWS;
@@ -73,6 +75,12 @@ int cuda_prepare(struct backend *backend, const struct program *program,
 
     if (refusal)
         return fleet_error(err, -ENOTSUP, "the GPU has no kernel for this: %s", refusal);
+    if (op->attributes.fp8 && device->capability < FP8_CAPABILITY)
+        return fleet_error(err, -ENOTSUP,
+                           "spec.training.precision: fp8 needs a GPU of compute capability %d.%d "
+                           "or later, this one has %d.%d; use bf16",
+                           FP8_CAPABILITY / 10, FP8_CAPABILITY % 10, device->capability / 10,
+                           device->capability % 10);
     expect_fault(device, program, op);
     rc = device_reserve(device, &device->scratch, &device->scratch_bytes,
                         is_copy(op->kind) ? 0 : gpu_scratch_bytes(program, op), err);

@@ -34,6 +34,8 @@ enum cublaslt_type {
     CUBLASLT_FP32 = 0,
     CUBLASLT_FP16 = 2,
     CUBLASLT_BF16 = 14,
+    CUBLASLT_E4M3 = 28,
+    CUBLASLT_E5M2 = 29,
 };
 
 /* cublasComputeType_t */
@@ -55,6 +57,8 @@ enum cublaslt_product_attribute {
     CUBLASLT_PRODUCT_BIAS = 8,          /* const void * */
     CUBLASLT_PRODUCT_AUXILIARY = 11,    /* void * */
     CUBLASLT_PRODUCT_AUXILIARY_LD = 12, /* int64_t, a multiple of 8 for GELU */
+    CUBLASLT_PRODUCT_SCALE_A = 17,      /* const void *, of a float that fp8 is multiplied by */
+    CUBLASLT_PRODUCT_SCALE_B = 18,      /* const void * */
     CUBLASLT_PRODUCT_BIAS_TYPE = 26,    /* int32_t, enum cublaslt_type; else the result's */
 };
 

@@ -14,7 +14,7 @@ cuda-toolkit: ## the CUDA toolkit: the system's, else PyPI's wheels into the cac
 # -fmad=false: as -ffp-contract=off elsewhere, so that the emulator's bits are the device's.
 CUDA_KERNELS := $(wildcard cuda/kernels/*.cu)
 CUDA_HEADERS := $(wildcard cuda/kernels/*.cuh cuda/kernels/*.h) libfleet/program/program.h \
-    libfleet/plan/gpu_scratch.h \
+    libfleet/plan/gpu_scratch.h libfleet/program/fp8.h \
     agent/runtime/comm/comm.h
 CUDA_ARCHITECTURES := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
@@ -119,7 +119,7 @@ EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
     $(wildcard cuda/operators*.c cuda/products*.c)
 EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts \
-    test_shared_statistics test_dgc test_dgc_update \
+    test_shared_statistics test_dgc test_dgc_update test_fp8 \
     test_trust_squares
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 

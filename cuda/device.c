@@ -143,7 +143,7 @@ static int refuse_driver(struct fleet_error *err)
                        has / 1000, has % 1000 / 10, wants / 1000, wants % 1000 / 10);
 }
 
-static int find_device(struct fleet_error *err)
+static int find_device(int *out_capability, struct fleet_error *err)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int count = 0, major = 0, minor = 0;
@@ -164,7 +164,8 @@ static int find_device(struct fleet_error *err)
     if (status != cudaSuccess)
         return fleet_error(err, -EIO, "FLEET_BACKEND=cuda: start the GPU: %s (%s)",
                            cudaGetErrorString(status), cudaGetErrorName(status));
-    if (major * 10 + minor < LEAST_CAPABILITY)
+    *out_capability = major * 10 + minor;
+    if (*out_capability < LEAST_CAPABILITY)
         return fleet_error(err, -ENODEV,
                            "FLEET_BACKEND=cuda: the GPU has compute capability %d.%d, at least "
                            "%d.%d is needed",
@@ -244,12 +245,13 @@ static int open_products(struct cuda_device *device, struct fleet_error *err)
 static int start(struct cuda_device **out, struct fleet_error *err)
 {
     struct cuda_device *device;
-    int rc = find_device(err);
+    int capability = 0, rc = find_device(&capability, err);
 
     if (rc < 0)
         return rc;
     device = calloc(1, sizeof(*device));
     fleet_assert(device != NULL);
+    device->capability = capability;
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->first_use, NULL);
     staging_init(&device->staging);

@@ -48,7 +48,8 @@ struct device_fault {
 };
 
 struct cuda_device {
-    int users; /* handles */
+    int users;      /* handles */
+    int capability; /* compute capability: major · 10 + minor */
     cudaStream_t streams[DEVICE_QUEUES + 1];
     struct staging staging;
 

@@ -33,18 +33,121 @@ static struct fleet_cuda_gemm linear_of(const struct launch *l)
         .activation = l->attributes->activation};
 }
 
+/* ---- factors in fp8 -------------------------------------------------------------------------- */
+
+/* Factors of LINEAR or LINEAR_GRAD: codes lie in scratch, behind the scales. */
+struct codes {
+    struct fleet_cuda_fp8 made;
+    char *at; /* the next codes */
+};
+
+static struct codes codes_begin(const struct launch *l)
+{
+    char *first = (char *)l->call->scratch + gpu_scratch_before_fp8(l->call->program, l->call->op);
+
+    return (struct codes){.made.tensors[0].scale = (struct fleet_cuda_fp8_scale *)(void *)first,
+                          .at = first + GPU_SCRATCH_FP8};
+}
+
+static uint8_t *codes_room(struct codes *c, int64_t count, bool is_wanted)
+{
+    uint8_t *room = (uint8_t *)c->at;
+
+    if (!is_wanted)
+        return NULL;
+    c->at += gpu_scratch_fp8(count, 1);
+    return room;
+}
+
+/* Add a matrix as input i has it; returns its number. */
+static int codes_add(struct codes *c, const struct launch *l, int i, const void *data,
+                     enum program_type data_type, enum fp8_type type, bool straight, bool turned)
+{
+    int64_t rows = operand_rows(in(l, i)), columns = operand_columns(in(l, i));
+    int number = c->made.count++;
+
+    c->made.tensors[number].x = data;
+    c->made.tensors[number].x_type = data_type;
+    c->made.tensors[number].rows = rows;
+    c->made.tensors[number].columns = columns;
+    c->made.tensors[number].type = type;
+    c->made.tensors[number].straight = codes_room(c, rows * columns, straight);
+    c->made.tensors[number].turned = codes_room(c, rows * columns, turned);
+    c->made.tensors[number].scale = c->made.tensors[0].scale + number;
+    return number;
+}
+
+/* A factor whose rows (a) or columns (b) lie in memory one behind the other, `k` long: products of
+ * fp8 have no other. */
+static struct fleet_cuda_matrix code_matrix(const struct codes *c, int number, bool turned,
+                                            int64_t k, bool is_b)
+{
+    return (struct fleet_cuda_matrix){.data = turned ? c->made.tensors[number].turned
+                                                     : c->made.tensors[number].straight,
+                                      .type = PROGRAM_UINT8,
+                                      .row = is_b ? 1 : k,
+                                      .column = is_b ? k : 1,
+                                      .fp8 = c->made.tensors[number].type,
+                                      .scale = &c->made.tensors[number].scale->down};
+}
+
+static struct codes linear_codes(const struct launch *l, struct fleet_cuda_gemm *g)
+{
+    bool turned = l->attributes->transposed;
+    struct codes c = codes_begin(l);
+    int x = codes_add(&c, l, 0, l->call->in[0], in_type(l, 0), FP8_E4M3, true, false);
+    int w = codes_add(&c, l, 1, l->call->in[1], in_type(l, 1), FP8_E4M3, turned, !turned);
+
+    g->a = code_matrix(&c, x, false, g->k, false);
+    g->b = code_matrix(&c, w, !turned, g->k, true);
+    return c;
+}
+
+/* x's gradient is d · weight', the weight's is x' · d or, transposed, d' · x. */
+static struct codes linear_grad_codes(const struct launch *l, const void *d, enum program_type type,
+                                      struct fleet_cuda_gemm g[2])
+{
+    bool turned = l->attributes->transposed, has_x = g[0].c != NULL, has_weight = g[1].c != NULL;
+    struct codes c = codes_begin(l);
+    int slope = codes_add(&c, l, 0, d, type, FP8_E5M2, has_x, has_weight);
+    int x = -1, w = -1;
+
+    if (has_weight)
+        x = codes_add(&c, l, 1, l->call->in[1], in_type(l, 1), FP8_E4M3, false, true);
+    if (has_x)
+        w = codes_add(&c, l, 2, l->call->in[2], in_type(l, 2), FP8_E4M3, !turned, turned);
+    if (has_x) {
+        g[0].a = code_matrix(&c, slope, false, g[0].k, false);
+        g[0].b = code_matrix(&c, w, turned, g[0].k, true);
+    }
+    if (has_weight) {
+        g[1].a = code_matrix(&c, turned ? slope : x, true, g[1].k, false);
+        g[1].b = code_matrix(&c, turned ? x : slope, true, g[1].k, true);
+    }
+    return c;
+}
+
+/* ---- linear ---------------------------------------------------------------------------------- */
+
 cudaError_t cuda_launch_linear(const struct launch *l)
 {
     struct fleet_cuda_gemm g = linear_of(l);
+    cudaError_t status = cudaSuccess;
 
-    return products_run(l->context->products, l->stream, &g, l->call->scratch);
+    if (l->attributes->fp8) {
+        struct codes c = linear_codes(l, &g);
+        status = fleet_cuda_fp8(l->stream, &c.made);
+    }
+    return status == cudaSuccess
+               ? products_run(l->context->products, l->stream, &g, l->call->scratch)
+               : status;
 }
 
 /* The gradient before the activation: of the operands' type if cuBLASLt multiplies them, which
- * wants two of the same type. */
+ * wants two of the same type, and if it is rounded to fp8. */
 static enum program_type slope_type(const struct launch *l)
 {
-    return l->context->products ? in_type(l, 1) : PROGRAM_FP32;
+    return l->context->products || l->attributes->fp8 ? in_type(l, 1) : PROGRAM_FP32;
 }
 
 /* The products of x's and the weight's gradients from the gradient d before the activation; c is
@@ -76,7 +179,7 @@ static void linear_grad_of(const struct launch *l, const void *d, enum program_t
     }
 }
 
-/* Scratch: the gradient before the activation, then what the sum over rows needs. */
+/* Scratch: the gradient before the activation, what the sum over rows needs, factors in fp8. */
 cudaError_t cuda_launch_linear_grad(const struct launch *l)
 {
     bool is_slope = l->attributes->activation != OP_ACTIVATION_NONE;
@@ -97,6 +200,11 @@ cudaError_t cuda_launch_linear_grad(const struct launch *l)
                       ? fleet_cuda_gelu_grad
                       : fleet_cuda_relu_grad)(l->stream, &slope);
     linear_grad_of(l, d, type, g);
+    if (l->attributes->fp8) {
+        struct codes c = linear_grad_codes(l, d, type, g);
+        if (status == cudaSuccess)
+            status = fleet_cuda_fp8(l->stream, &c.made);
+    }
     for (int i = 0; i < 2; i++)
         if (status == cudaSuccess && g[i].c)
             status = products_run(l->context->products, l->stream, &g[i], NULL);
@@ -151,6 +259,7 @@ int cuda_operator_plan(struct products *products, const struct program *program,
     struct cuda_operator_context context = {.products = products};
     struct launch l = {.call = &call, .context = &context, .attributes = &op->attributes};
     bool is_slope = op->attributes.activation != OP_ACTIVATION_NONE;
+    enum program_type type;
     struct fleet_cuda_gemm g[2];
     int count = 1, rc = 0;
 
@@ -160,12 +269,18 @@ int cuda_operator_plan(struct products *products, const struct program *program,
         call.in[i] = planned(operand_in(program, op, i));
     for (int i = 0; i < op->output_count; i++)
         call.out[i] = planned(operand_out(program, op, i));
+    call.scratch = (void *)(uintptr_t)PROGRAM_FLAT_ALIGNMENT;
     if (op->kind == OP_LINEAR) {
         g[0] = linear_of(&l);
+        if (op->attributes.fp8)
+            (void)linear_codes(&l, &g[0]);
     } else if (op->kind == OP_MATMUL) {
         g[0] = matmul_of(&l);
     } else {
-        linear_grad_of(&l, call.in[0], is_slope ? slope_type(&l) : in_type(&l, 0), g);
+        type = is_slope ? slope_type(&l) : in_type(&l, 0);
+        linear_grad_of(&l, call.in[0], type, g);
+        if (op->attributes.fp8)
+            (void)linear_grad_codes(&l, call.in[0], type, g);
         count = 2;
     }
     for (int i = 0; i < count && rc == 0; i++)

@@ -70,8 +70,10 @@ static cudaError_t finish(cudaStream_t stream, const struct fleet_cuda_gemm *g, 
 static cublasStatus_t multiply(struct products *p, struct product *product, cudaStream_t stream,
                                const struct fleet_cuda_gemm *g, const void *bias, void *to)
 {
+    const struct product_pointers pointers = {
+        .bias = bias, .pre = g->pre, .a_scale = g->a.scale, .b_scale = g->b.scale};
     const float one = 1, zero = 0;
-    cublasStatus_t status = product_set_pointers(p, product, bias, g->pre);
+    cublasStatus_t status = product_set_pointers(p, product, &pointers);
 
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;

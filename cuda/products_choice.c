@@ -16,8 +16,10 @@
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static int32_t type_of(enum program_type type)
+static int32_t type_of(int64_t type, int64_t fp8)
 {
+    if (fp8 != FP8_NONE)
+        return fp8 == FP8_E4M3 ? CUBLASLT_E4M3 : CUBLASLT_E5M2;
     return type == PROGRAM_FP32   ? CUBLASLT_FP32
            : type == PROGRAM_FP16 ? CUBLASLT_FP16
                                   : CUBLASLT_BF16;
@@ -28,11 +30,16 @@ static bool is_float(enum program_type type)
     return type == PROGRAM_FP32 || type == PROGRAM_FP16 || type == PROGRAM_BF16;
 }
 
+static bool is_factor(const struct fleet_cuda_matrix *m)
+{
+    return m->fp8 != FP8_NONE || is_float(m->type);
+}
+
 /* Is it a product that cuBLASLt may have at all? An empty one is none. */
 static bool is_candidate(const struct fleet_cuda_gemm *g)
 {
     return g->m > 0 && g->n > 0 && g->k > 0 && g->batch > 0 && g->batch <= INT32_MAX &&
-           g->a.type == g->b.type && is_float(g->a.type) && is_float(g->c_type) &&
+           g->a.type == g->b.type && is_factor(&g->a) && is_float(g->c_type) &&
            (!g->bias || is_float(g->bias_type)) && (g->a.row == 1 || g->a.column == 1) &&
            (g->b.row == 1 || g->b.column == 1);
 }
@@ -69,6 +76,8 @@ bool shape_of(const struct fleet_cuda_gemm *g, struct shape *out)
     out->a_batch = g->batch > 1 ? g->a.batch : 0;
     out->b_batch = g->batch > 1 ? g->b.batch : 0;
     out->type = g->a.type;
+    out->a_fp8 = g->a.fp8;
+    out->b_fp8 = g->b.fp8;
     out->c_type = g->c_type;
     out->bias_type = g->bias ? g->bias_type : g->c_type;
     out->has_bias = g->bias != NULL;
@@ -137,29 +146,35 @@ static cublasStatus_t make_layout(struct products *p, cublasLtMatrixLayout_t *ou
 static cublasStatus_t make_layouts(struct products *p, struct product *product)
 {
     const struct shape *s = &product->shape;
-    int32_t type = type_of((enum program_type)s->type);
-    cublasStatus_t status = make_layout(p, &product->a, type, s->b_turned ? s->k : s->n,
-                                        s->b_turned ? s->n : s->k, s->b_ld, s->batch, s->b_batch);
+    cublasStatus_t status =
+        make_layout(p, &product->a, type_of(s->type, s->b_fp8), s->b_turned ? s->k : s->n,
+                    s->b_turned ? s->n : s->k, s->b_ld, s->batch, s->b_batch);
 
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = make_layout(p, &product->b, type, s->a_turned ? s->m : s->k,
+        status = make_layout(p, &product->b, type_of(s->type, s->a_fp8), s->a_turned ? s->m : s->k,
                              s->a_turned ? s->k : s->m, s->a_ld, s->batch, s->a_batch);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = make_layout(p, &product->c, type_of((enum program_type)s->c_type), s->n, s->m,
-                             s->n, s->batch, s->m * s->n);
+        status = make_layout(p, &product->c, type_of(s->c_type, FP8_NONE), s->n, s->m, s->n,
+                             s->batch, s->m * s->n);
     return status;
 }
 
-cublasStatus_t product_set_pointers(struct products *p, struct product *product, const void *bias,
-                                    void *pre)
+cublasStatus_t product_set_pointers(struct products *p, struct product *product,
+                                    const struct product_pointers *pointers)
 {
     uint32_t epilogue = epilogue_of(&product->shape, product->form);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     if (epilogue & CUBLASLT_EPILOGUE_BIAS)
-        status = SET(p, product, CUBLASLT_PRODUCT_BIAS, bias);
+        status = SET(p, product, CUBLASLT_PRODUCT_BIAS, pointers->bias);
     if (status == CUBLAS_STATUS_SUCCESS && epilogue & CUBLASLT_EPILOGUE_AUXILIARY)
-        status = SET(p, product, CUBLASLT_PRODUCT_AUXILIARY, pre);
+        status = SET(p, product, CUBLASLT_PRODUCT_AUXILIARY, pointers->pre);
+    if (product->shape.a_fp8 == FP8_NONE)
+        return status;
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = SET(p, product, CUBLASLT_PRODUCT_SCALE_A, pointers->b_scale);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = SET(p, product, CUBLASLT_PRODUCT_SCALE_B, pointers->a_scale);
     return status;
 }
 
@@ -167,8 +182,7 @@ static cublasStatus_t set_epilogue(struct products *p, struct product *product)
 {
     const struct shape *s = &product->shape;
     uint32_t epilogue = epilogue_of(s, product->form);
-    int32_t bias_type =
-        type_of((enum program_type)(form_is_narrow(product->form) ? s->c_type : s->bias_type));
+    int32_t bias_type = type_of(form_is_narrow(product->form) ? s->c_type : s->bias_type, FP8_NONE);
     cublasStatus_t status = SET(p, product, CUBLASLT_PRODUCT_EPILOGUE, epilogue);
 
     if (status == CUBLAS_STATUS_SUCCESS && epilogue & CUBLASLT_EPILOGUE_BIAS)
@@ -183,7 +197,8 @@ static cublasStatus_t make_desc(struct products *p, struct product *product)
     const struct shape *s = &product->shape;
     int32_t turn_a = s->b_turned ? CUBLASLT_TURNED : CUBLASLT_AS_IT_IS;
     int32_t turn_b = s->a_turned ? CUBLASLT_TURNED : CUBLASLT_AS_IT_IS;
-    void *somewhere = (void *)(uintptr_t)(4096 + s->alignment); /* the choice reads its alignment */
+    void *at = (void *)(uintptr_t)(4096 + s->alignment); /* the choice reads its alignment */
+    const struct product_pointers somewhere = {at, at, at, at};
     cublasStatus_t status = p->lib->cublasLtMatmulDescCreate(
         &product->desc, s->type == PROGRAM_FP32 ? p->compute_of_fp32 : CUBLASLT_COMPUTE_FP32,
         CUBLASLT_FP32);
@@ -194,8 +209,7 @@ static cublasStatus_t make_desc(struct products *p, struct product *product)
         status = SET(p, product, CUBLASLT_PRODUCT_TURN_B, turn_b);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = set_epilogue(p, product);
-    return status == CUBLAS_STATUS_SUCCESS ? product_set_pointers(p, product, somewhere, somewhere)
-                                           : status;
+    return status == CUBLAS_STATUS_SUCCESS ? product_set_pointers(p, product, &somewhere) : status;
 }
 
 void product_drop(struct products *p, struct product *product)
@@ -277,8 +291,10 @@ static cublasStatus_t try_form(struct products *p, struct product *product)
     return status;
 }
 
-static const char *name_of(int64_t type)
+static const char *name_of(int64_t type, int64_t fp8)
 {
+    if (fp8 != FP8_NONE)
+        return fp8 == FP8_E4M3 ? "e4m3" : "e5m2";
     return type == PROGRAM_FP32 ? "fp32" : type == PROGRAM_FP16 ? "fp16" : "bf16";
 }
 
@@ -288,7 +304,9 @@ void shape_describe(const struct shape *s, char *text, size_t size)
                    "%" PRId64 " of [%" PRId64 ",%" PRId64 "]%s by [%" PRId64 ",%" PRId64
                    "]%s, %s to %s",
                    s->batch, s->m, s->k, s->a_turned ? " transposed" : "", s->k, s->n,
-                   s->b_turned ? " transposed" : "", name_of(s->type), name_of(s->c_type));
+                   s->b_turned ? " transposed" : "",
+                   s->a_fp8 != s->b_fp8 ? "e4m3 and e5m2" : name_of(s->type, s->a_fp8),
+                   name_of(s->c_type, FP8_NONE));
 }
 
 static void use_own(struct products *p, struct product *product)

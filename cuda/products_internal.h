@@ -29,6 +29,7 @@ enum form {
 struct shape {
     int64_t m, n, k, batch, a_ld, b_ld, a_batch, b_batch;
     int64_t type, c_type, bias_type; /* enum program_type */
+    int64_t a_fp8, b_fp8;            /* enum fp8_type */
     int64_t a_turned, b_turned, has_bias, has_pre, activation, alignment;
 };
 
@@ -74,9 +75,14 @@ cublasStatus_t product_choose(struct products *products, const struct shape *sha
 cublasStatus_t product_choose_from(struct products *products, struct product *product,
                                    enum form form);
 
-/* The pointers of bias and auxiliary result, which the library keeps in the descriptor. */
+/* Operands that the library keeps in the descriptor. Only those that the form has are read. */
+struct product_pointers {
+    const void *bias;
+    void *pre;
+    const float *a_scale, *b_scale; /* of factors in fp8 */
+};
 cublasStatus_t product_set_pointers(struct products *products, struct product *product,
-                                    const void *bias, void *pre);
+                                    const struct product_pointers *pointers);
 
 void product_drop(struct products *products, struct product *product); /* its descriptors */
 

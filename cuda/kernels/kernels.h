@@ -35,6 +35,7 @@
 #include <cuda_runtime_api.h>
 
 #include "libfleet/plan/gpu_scratch.h"
+#include "libfleet/program/fp8.h"
 #include "libfleet/program/program.h"
 
 #ifdef __cplusplus
@@ -263,13 +264,41 @@ struct fleet_cuda_reduce {
 cudaError_t fleet_cuda_reduce(cudaStream_t stream, const struct fleet_cuda_reduce *r);
 cudaError_t fleet_cuda_reduce_grad(cudaStream_t stream, const struct fleet_cuda_reduce *r);
 
+/* ---- fp8.cu ---------------------------------------------------------------------------------- */
+
+/* In device memory, of a tensor in fp8. */
+struct fleet_cuda_fp8_scale {
+    uint32_t greatest; /* bits of the greatest finite magnitude */
+    float down;        /* a code times this is the rounded element */
+};
+
+#define FLEET_CUDA_FP8_TENSORS 3
+
+/* Codes of up to three matrices, each with its scale (libfleet/program/fp8.h), in two orders. Three
+ * launches make all of them. */
+struct fleet_cuda_fp8 {
+    struct {
+        const void *x; /* [rows, columns] */
+        enum program_type x_type;
+        int64_t rows, columns;
+        enum fp8_type type;
+        uint8_t *straight, *turned; /* [rows, columns], [columns, rows]; NULL: not wanted */
+        struct fleet_cuda_fp8_scale *scale;
+    } tensors[FLEET_CUDA_FP8_TENSORS];
+    int count;
+};
+cudaError_t fleet_cuda_fp8(cudaStream_t stream, const struct fleet_cuda_fp8 *f);
+
 /* ---- gemm.cu: where cuBLASLt is not used ----------------------------------------------------- */
 
-/* A matrix: element (i, j) of number b is data[b·batch + i·row + j·column], in elements. */
+/* A matrix: element (i, j) of number b is data[b·batch + i·row + j·column], in elements. Both
+ * factors of a product are in fp8, or none; their type is UINT8 then. */
 struct fleet_cuda_matrix {
     const void *data;
     enum program_type type;
     int64_t row, column, batch;
+    enum fp8_type fp8;  /* FP8_NONE: of `type` */
+    const float *scale; /* of fp8, in device memory: what a code is multiplied by */
 };
 
 /* c[b] = activation(a[b]·b[b] + bias), row-major and dense: [batch, m, n]. */

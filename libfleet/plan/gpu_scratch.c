@@ -13,7 +13,7 @@ static size_t aligned(size_t bytes)
 }
 
 /* A bias of another type than the product's 16 bits is converted first. */
-static size_t linear_bytes(const struct program *program, const struct program_op *op)
+static size_t bias_bytes(const struct program *program, const struct program_op *op)
 {
     const struct program_var *y = operand_out(program, op, 0), *bias = operand_in(program, op, 2);
 
@@ -23,7 +23,7 @@ static size_t linear_bytes(const struct program *program, const struct program_o
 }
 
 /* The slope of the activation, then the sums for the bias. */
-static size_t linear_grad_bytes(const struct program *program, const struct program_op *op)
+static size_t slope_bytes(const struct program *program, const struct program_op *op)
 {
     const struct program_var *d = operand_in(program, op, 0);
     size_t slope = op->attributes.activation == OP_ACTIVATION_NONE
@@ -31,6 +31,26 @@ static size_t linear_grad_bytes(const struct program *program, const struct prog
                        : aligned((size_t)program_var_elements(d) * sizeof(float));
 
     return slope + gpu_scratch_column_sum(operand_rows(d), operand_columns(d));
+}
+
+size_t gpu_scratch_before_fp8(const struct program *program, const struct program_op *op)
+{
+    return aligned(op->kind == OP_LINEAR ? bias_bytes(program, op) : slope_bytes(program, op));
+}
+
+/* x and the weight; of a gradient d for one product, d and x in another order for the other. */
+static size_t linear_bytes(const struct program *program, const struct program_op *op)
+{
+    size_t bytes = gpu_scratch_before_fp8(program, op) + GPU_SCRATCH_FP8;
+    int first = op->kind == OP_LINEAR ? 0 : 1;
+    int64_t x = program_var_elements(operand_in(program, op, first));
+    int64_t weight = program_var_elements(operand_in(program, op, first + 1));
+
+    if (!op->attributes.fp8)
+        return op->kind == OP_LINEAR ? bias_bytes(program, op) : slope_bytes(program, op);
+    if (op->kind == OP_LINEAR_GRAD)
+        bytes += gpu_scratch_fp8(program_var_elements(operand_in(program, op, 0)), 2);
+    return bytes + gpu_scratch_fp8(x, 1) + gpu_scratch_fp8(weight, 1);
 }
 
 static size_t attention_grad_bytes(const struct program *program, const struct program_op *op)
@@ -76,9 +96,8 @@ size_t gpu_scratch_bytes(const struct program *program, const struct program_op 
     case OP_ADD_GRAD_B:
         return gpu_scratch_column_sum(operand_rows(x), operand_columns(x));
     case OP_LINEAR:
-        return linear_bytes(program, op);
     case OP_LINEAR_GRAD:
-        return linear_grad_bytes(program, op);
+        return linear_bytes(program, op);
     case OP_EMBEDDING_GRAD:
         return y ? gpu_scratch_embedding_grad(x->shape[0], x->shape[1], y->shape[0]) : 0;
     case OP_CROSS_ENTROPY:

@@ -19,6 +19,7 @@ struct program_op;
 #define GPU_SCRATCH_BLOCK       4096 /* elements of a block of an update, or of a norm */
 #define GPU_SCRATCH_NUMBERS     80   /* bytes that an update computes once for a parameter */
 #define GPU_SCRATCH_LOSS_FRONT  16   /* floats in front of the losses of rows */
+#define GPU_SCRATCH_FP8         64   /* bytes of scales; factors begin at multiples of it */
 #define GPU_SCRATCH_DGC_NUMBERS 64   /* bytes that dgc computes once for a tensor */
 #define GPU_SCRATCH_DGC_BINS    2048 /* of its histogram of magnitudes */
 
@@ -37,6 +38,13 @@ static inline int64_t gpu_scratch_parts(int64_t count, int64_t part)
 static inline size_t gpu_scratch_column_sum(int64_t rows, int64_t columns)
 {
     return (size_t)(gpu_scratch_parts(rows, GPU_SCRATCH_COLUMN_ROWS) * columns) * sizeof(float);
+}
+
+/* Factors of a product in fp8, in one or two orders; in front of them the scales of all. */
+static inline size_t gpu_scratch_fp8(int64_t count, int orders)
+{
+    return ((size_t)count + GPU_SCRATCH_FP8 - 1) / GPU_SCRATCH_FP8 * GPU_SCRATCH_FP8 *
+           (size_t)orders;
 }
 
 static inline size_t gpu_scratch_norm_grad(int64_t rows, int64_t columns)
@@ -73,6 +81,13 @@ static inline size_t gpu_scratch_dgc(int64_t count)
            (size_t)gpu_scratch_parts(count, GPU_SCRATCH_BLOCK) *
                (sizeof(double) + 2 * sizeof(uint32_t));
 }
+
+/* Where the factors in fp8 begin in the working memory of LINEAR or LINEAR_GRAD. */
+#ifdef __cplusplus
+extern "C"
+#endif
+    size_t
+    gpu_scratch_before_fp8(const struct program *program, const struct program_op *op);
 
 /* What the launches of an operator of a laid out program need. 0 for one that runs elsewhere. */
 #ifdef __cplusplus

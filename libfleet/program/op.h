@@ -188,6 +188,7 @@ struct op_attributes {
     bool causal;
     bool transposed;   /* LINEAR: weight is [M,K] (PyTorch); false: [K,M] (GPT-2's Conv1D) */
     bool transposed_a; /* MATMUL: a is [K,M]; `transposed` is about b, [N,K] */
+    bool fp8;          /* LINEAR: products of factors in 8 bits (fp8.h) */
     bool inverse;      /* ROPE: rotate back (its own gradient) */
     bool exact;        /* GELU: by the error function; false: its tanh form */
     bool mean;         /* REDUCE: instead of the sum */

@@ -36,6 +36,7 @@ const struct print_field print_fields[] = {
     {"causal", PRINT_BOOL, AT(causal), NULL},
     {"transposed", PRINT_BOOL, AT(transposed), NULL},
     {"transposed_a", PRINT_BOOL, AT(transposed_a), NULL},
+    {"fp8", PRINT_BOOL, AT(fp8), NULL},
     {"inverse", PRINT_BOOL, AT(inverse), NULL},
     {"exact", PRINT_BOOL, AT(exact), NULL},
     {"mean", PRINT_BOOL, AT(mean), NULL},

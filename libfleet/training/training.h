@@ -195,7 +195,8 @@ struct training_schedule {
 enum training_precision {
     TRAINING_FP32,
     TRAINING_BF16,
-    TRAINING_FP16
+    TRAINING_FP16,
+    TRAINING_FP8 /* bf16, with products of linear layers in fp8 */
 };
 
 enum training_format {

@@ -214,12 +214,12 @@ static const struct fleet_object operator_type = {
 
 /* ---- the block ----------------------------------------------------------------------------- */
 
-static const char *const precision_names[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", NULL};
 
 static const struct fleet_hint precision_hints[] = {
-    {"float32", "fp32"},       {"float", "fp32"},       {"single", "fp32"},
-    {"float16", "fp16"},       {"half", "fp16"},        {"bfloat16", "bf16"},
-    {"mixed", "bf16 or fp16"}, {"amp", "bf16 or fp16"}, {NULL, NULL},
+    {"float32", "fp32"}, {"float", "fp32"},         {"single", "fp32"},      {"float16", "fp16"},
+    {"half", "fp16"},    {"bfloat16", "bf16"},      {"float8", "fp8"},       {"e4m3", "fp8"},
+    {"e5m2", "fp8"},     {"mixed", "bf16 or fp16"}, {"amp", "bf16 or fp16"}, {NULL, NULL},
 };
 
 #define BATCH_MAX 16777216
@@ -282,7 +282,8 @@ static const struct fleet_field training_fields[] = {
      .default_words = "fp32; fp16 with strategy.amp",
      .description =
          "Type of the arithmetic, with fp32 master weights. strategy.amp says where it is used; "
-         "alone it is used wherever possible."},
+         "alone it is used wherever possible. fp8 is bf16, and linear layers multiply in fp8: it "
+         "needs a GPU of compute capability 8.9 or later; the CPU computes the same in bf16."},
     {.name = "deterministic",
      .kind = FLEET_FIELD_BOOL,
      .offset = offsetof(struct training_config, deterministic),

@@ -33,9 +33,10 @@ from processes import below, end, limit, text_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-PARTS = ("ceilings", "steps", "rival", "kernels", "recovery", "fp32")
+PARTS = ("ceilings", "steps", "rival", "kernels", "recovery", "fp32", "fp8")
 GPT2 = {"layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50304}
 SMALL = {"layers": 4, "heads": 4, "width": 256, "context": 256, "vocabulary": 4096}
+WIDE = {"layers": 6, "heads": 16, "width": 2048, "context": 1024, "vocabulary": 8192}
 TINY = {"layers": 1, "heads": 2, "width": 32, "context": 16, "vocabulary": 64}
 JOB = """apiVersion: fleetjob.dev/v1alpha1
 kind: FleetJob
@@ -302,20 +303,23 @@ class Job:
         return ends[-1].get("state") if ends else "ran out of time, or ended by itself"
 
 
-def run_steps(bench, precision, steps, limit, deterministic="true"):
+def run_steps(bench, precision, steps, limit, deterministic="true", model=None):
+    """Of a model with a name, or of GPT-2."""
     batch, name = 2 if bench.fake else 16, precision
     if deterministic != "true":
         name += ".free"
-    job = Job(bench, name, bench.model, batch=batch, micro=batch, steps=steps,
+    title, sizes = (f"{model[0]} {name}", model[1]) if model else (f"gpt2-124m {name}", bench.model)
+    name = title if model else name
+    job = Job(bench, name.replace(" ", "-"), sizes, batch=batch, micro=batch, steps=steps,
               precision=precision, deterministic=deterministic)
     job.run(min(limit, bench.left()))
     seconds = job.step_seconds()
     result = {"state": job.state(), "stepSeconds": seconds}
     if len(seconds) > 3:
-        result["tokensPerSecond"] = batch * bench.model["context"] / statistics.median(seconds[2:])
+        result["tokensPerSecond"] = batch * sizes["context"] / statistics.median(seconds[2:])
         result["firstStepAt"] = job.of("step")[0]["at"]
     bench.results.setdefault("steps", {})[name] = result
-    bench.say(f"gpt2-124m {name}: {result.get('tokensPerSecond', 0):.0f} tokens/s, "
+    bench.say(f"{title}: {result.get('tokensPerSecond', 0):.0f} tokens/s, "
               f"{len(seconds)} steps, {result['state']}")
 
 
@@ -406,6 +410,14 @@ def part_fp32(bench):
     run_rival(bench, "fp32", 60)
 
 
+def part_fp8(bench):
+    """GPT-2, and a wide model, whose products take more of a step."""
+    wide = ("wide", TINY if bench.fake else WIDE)
+    run_steps(bench, "fp8", 12, 30)
+    run_steps(bench, "bf16", 8, 30, wide)
+    run_steps(bench, "fp8", 8, 30, wide)
+
+
 # ---- the table -----------------------------------------------------------------------------------
 
 def number(value, form):
@@ -421,7 +433,8 @@ def table(bench):
                  f"{number(results.get('product8192.fp32'), '.1f')} TFLOP/s")
     for name, step in results.get("steps", {}).items():
         rival = results.get("rival", {}).get(name, {}).get("tokens_per_second")
-        lines.append(f"gpt2-124m {name}: {number(step.get('tokensPerSecond'), '.0f')} tokens/s, "
+        title = name if " " in name else f"gpt2-124m {name}"
+        lines.append(f"{title}: {number(step.get('tokensPerSecond'), '.0f')} tokens/s, "
                      f"torch.compile {number(rival, '.0f')} ({step['state']})")
     stall, recovery = results.get("checkpoint", {}), results.get("recovery", {})
     lines.append(f"checkpoint's stall {number(stall.get('stallMs'), '.1f')} ms; recovery "

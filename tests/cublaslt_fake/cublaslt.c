@@ -193,6 +193,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, int 
         return take((void *)&product->auxiliary, sizeof(product->auxiliary), value, bytes);
     case CUBLASLT_PRODUCT_AUXILIARY_LD:
         return take(&product->auxiliary_ld, sizeof(product->auxiliary_ld), value, bytes);
+    case CUBLASLT_PRODUCT_SCALE_A:
+        return take((void *)&product->a_scale, sizeof(product->a_scale), value, bytes);
+    case CUBLASLT_PRODUCT_SCALE_B:
+        return take((void *)&product->b_scale, sizeof(product->b_scale), value, bytes);
     case CUBLASLT_PRODUCT_BIAS_TYPE:
         return take(&product->bias_type, sizeof(product->bias_type), value, bytes);
     default:
@@ -299,6 +303,29 @@ static void check_sizes(const struct cublasLtMatmulDesc *desc, const struct cubl
         die("batches of %d, %d and %d", a->batch, b->batch, d->batch);
 }
 
+static bool is_fp8(int32_t type)
+{
+    return type == CUBLASLT_E4M3 || type == CUBLASLT_E5M2;
+}
+
+/* NVIDIA's conditions for fp8 on a device of compute capability 8.9 and 9.0: one factor is e4m3,
+ * both have their common dimension first, and sizes are multiples of 16. */
+static bool is_refused_fp8(const struct cublasLtMatmulDesc *desc,
+                           const struct cublasLtMatrixLayout *a,
+                           const struct cublasLtMatrixLayout *b,
+                           const struct cublasLtMatrixLayout *d)
+{
+    if (!desc->a_scale || !desc->b_scale)
+        die("a product in fp8 without scales");
+    if (d->type != CUBLASLT_BF16 && d->type != CUBLASLT_FP32)
+        return true;
+    return !is_fp8(b->type) || (a->type == CUBLASLT_E5M2 && b->type == CUBLASLT_E5M2) ||
+           !desc->turn_a || desc->turn_b || a->rows % 16 != 0 || a->columns % 16 != 0 ||
+           b->columns % 16 != 0 ||
+           (desc->epilogue & CUBLASLT_EPILOGUE_BIAS && desc->bias_type >= 0 &&
+            desc->bias_type != CUBLASLT_BF16);
+}
+
 /* What NVIDIA's table of types allows, and the settings. */
 static bool is_refused(const struct cublasLtMatmulDesc *desc, const struct cublasLtMatrixLayout *a,
                        const struct cublasLtMatrixLayout *b, const struct cublasLtMatrixLayout *d)
@@ -307,7 +334,8 @@ static bool is_refused(const struct cublasLtMatmulDesc *desc, const struct cubla
     bool is_wide = has_bias && desc->bias_type >= 0 && desc->bias_type != d->type;
     uint32_t activation = CUBLASLT_EPILOGUE_RELU | CUBLASLT_EPILOGUE_GELU;
 
-    if (a->type != b->type || (d->type != a->type && d->type != CUBLASLT_FP32))
+    if (is_fp8(a->type) ? is_refused_fp8(desc, a, b, d)
+                        : a->type != b->type || (d->type != a->type && d->type != CUBLASLT_FP32))
         return true;
     if (desc->epilogue & CUBLASLT_EPILOGUE_AUXILIARY &&
         (desc->auxiliary_ld % 8 != 0 || desc->auxiliary_ld < (int64_t)d->rows))

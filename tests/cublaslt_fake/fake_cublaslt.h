@@ -40,6 +40,7 @@ struct cublasLtMatmulDesc {
     int32_t compute, turn_a, turn_b, bias_type;
     uint32_t epilogue;
     const void *bias;
+    const float *a_scale, *b_scale; /* of fp8 */
     void *auxiliary;
     int64_t auxiliary_ld;
 };

@@ -9,6 +9,21 @@
 
 #define PARTS 4
 
+/* A number of 8 bits. Of e4m3 only the greatest code is no number. */
+static float small(uint8_t code, int mantissa, int bias, bool has_infinity)
+{
+    int exponent = (code & 0x7f) >> mantissa, fraction = code & ((1 << mantissa) - 1);
+    float size;
+
+    if (has_infinity && exponent == 31)
+        return fraction ? NAN : INFINITY;
+    if (!has_infinity && (code & 0x7f) == 0x7f)
+        return NAN;
+    size = ldexpf((float)(fraction + (exponent > 0) * (1 << mantissa)),
+                  (exponent > 0 ? exponent : 1) - bias - mantissa);
+    return code & 0x80 ? -size : size;
+}
+
 static float get(const void *data, int32_t type, int64_t i)
 {
     uint32_t bits;
@@ -18,6 +33,10 @@ static float get(const void *data, int32_t type, int64_t i)
         return ((const float *)data)[i];
     if (type == CUBLASLT_FP16)
         return (float)((const _Float16 *)data)[i];
+    if (type == CUBLASLT_E4M3)
+        return small(((const uint8_t *)data)[i], 3, 7, false);
+    if (type == CUBLASLT_E5M2)
+        return small(((const uint8_t *)data)[i], 2, 15, true);
     bits = (uint32_t)((const uint16_t *)data)[i] << 16;
     memcpy(&x, &bits, sizeof(x));
     return x;
@@ -112,6 +131,8 @@ static void finish(const struct work *w, uint64_t row, uint64_t column, int64_t 
     int64_t at = batch * w->d.stride + (int64_t)column * w->d.ld + (int64_t)row;
     uint32_t epilogue = w->desc.epilogue;
 
+    if (w->desc.a_scale)
+        x = x * *w->desc.a_scale * *w->desc.b_scale;
     if (epilogue & CUBLASLT_EPILOGUE_BIAS)
         x += get(w->desc.bias, w->desc.bias_type, (int64_t)row);
     if (epilogue & CUBLASLT_EPILOGUE_AUXILIARY)

@@ -91,7 +91,7 @@ if wanted device && [ $fake = 0 ]; then
 fi
 
 # ---- operators, against the CPU's ----------------------------------------------------------------
-for test in kernels kernels_sizes gradients attention parts dgc dgc_update trust_squares; do
+for test in kernels kernels_sizes gradients attention parts dgc dgc_update fp8 trust_squares; do
     if wanted numerics; then
         rm -f "$logs/$test.digests"
         part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \
@@ -132,7 +132,7 @@ for place in importlib.util.find_spec("nvidia").submodule_search_locations:
 cublaslt=$(find_cublaslt)
 if wanted cublaslt && [ -e "$cublaslt" ]; then
     echo "cuBLASLt: $cublaslt" | tee -a "$logs/device.txt"
-    for test in kernels kernels_sizes gradients; do
+    for test in kernels kernels_sizes gradients fp8; do
         part "cublaslt-$test" 120 "${run[@]}" "FLEET_CUBLASLT_LIBRARY=$cublaslt" \
             FLEET_TEST_VARIANT=race "$package/tests/test_$test"
     done

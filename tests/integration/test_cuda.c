@@ -93,7 +93,7 @@ static void test_cuda__a_larger_model_trains_as_on_the_cpu(void **state)
         12,
         8,
         2};
-    static const char *const precisions[] = {"", "precision: bf16, "};
+    static const char *const precisions[] = {"", "precision: bf16, ", "precision: fp8, "};
 
     (void)state;
     if (is_fake())
@@ -139,20 +139,60 @@ static void test_cuda__matrices_are_multiplied_without_cublaslt(void **state)
     job_run_release(&without);
 }
 
-/* Of several algorithms each rank takes the same one. */
-static void test_cuda__two_workers_have_one_worker_s_bits_in_bf16(void **state)
+/* Of several algorithms each rank takes the same one; scales are those of a micro-batch. */
+static void expect_same_bits(const struct model *model, const char *precision)
 {
-    FLEET_AUTO_FREE char *path = write_job(&models[0], "precision: bf16, ");
+    FLEET_AUTO_FREE char *path = write_job(model, precision);
     struct job_run one, two;
 
-    (void)state;
     run_on("cuda", path, "1", NULL, NULL, &one);
-    expect_success(&one, models[0].steps);
+    expect_success(&one, model->steps);
     run_on("cuda", path, "2", NULL, NULL, &two);
-    expect_success(&two, models[0].steps);
+    expect_success(&two, model->steps);
     assert_string_equal(two.sha256, one.sha256);
     job_run_release(&one);
     job_run_release(&two);
+}
+
+static void test_cuda__two_workers_have_one_worker_s_bits_in_bf16(void **state)
+{
+    (void)state;
+    expect_same_bits(&models[0], "precision: bf16, ");
+}
+
+/* A micro-batch has 16 tokens, so linear layers multiply in fp8. */
+static const struct model in_fp8 = {
+    "gpt",
+    "{name: gpt, layers: 1, heads: 2, width: 16, context: 8, dropout: 0.1}",
+    "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}",
+    5,
+    8,
+    2};
+
+static void test_cuda__two_workers_have_one_worker_s_bits_in_fp8(void **state)
+{
+    (void)state;
+    expect_same_bits(&in_fp8, "precision: fp8, ");
+}
+
+static void test_cuda__fp8_trains_as_on_the_cpu(void **state)
+{
+    FLEET_AUTO_FREE char *path = write_job(&in_fp8, "precision: fp8, "), *wider = NULL;
+    struct job_run cpu, cuda, bf16;
+
+    (void)state;
+    run_on("cpu", path, "1", NULL, NULL, &cpu);
+    expect_success(&cpu, in_fp8.steps);
+    run_on("cuda", path, "1", NULL, NULL, &cuda);
+    expect_success(&cuda, in_fp8.steps);
+    expect_within(&cuda, &cpu, "fp8", TOLERANCE_BF16);
+    wider = write_job(&in_fp8, "precision: bf16, "); /* in its place */
+    run_on("cuda", wider, "1", NULL, NULL, &bf16);
+    expect_success(&bf16, in_fp8.steps);
+    assert_string_not_equal(bf16.sha256, cuda.sha256);
+    job_run_release(&cpu);
+    job_run_release(&cuda);
+    job_run_release(&bf16);
 }
 
 /* ---- settings whose weights depend on the workers -------------------------------------------- */
@@ -214,6 +254,8 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
+        cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_fp8),
+        cmocka_unit_test(test_cuda__fp8_trains_as_on_the_cpu),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
         cmocka_unit_test(test_cuda__averages_of_local_updates),
         cmocka_unit_test(test_cuda__compressed_gradients),
@@ -226,6 +268,8 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
+        cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_fp8),
+        cmocka_unit_test(test_cuda__fp8_trains_as_on_the_cpu),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
         cmocka_unit_test(test_cuda__averages_of_local_updates),
         cmocka_unit_test(test_cuda__compressed_gradients),

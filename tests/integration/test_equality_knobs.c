@@ -92,6 +92,7 @@ static const struct job jobs[] = {
      "layer_norm]}}",
      NONE},
     {"bf16 alone", GPT, ADAMW, "precision: bf16", "", NONE},
+    {"fp8", GPT, ADAMW, "precision: fp8", "", NONE},
     {"resnet in amp", RESNET, "optimizer: {name: momentum, learningRate: 0.05}", "",
      "strategy: {" O1 "}", OVERFLOWS},
     {"recompute", GPT, ADAMW, "", "strategy: {recompute: true}", NONE},

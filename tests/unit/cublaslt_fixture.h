@@ -51,6 +51,7 @@ struct product_case {
     int64_t rows, k, m;               /* x [rows, k], y [rows, m]; of each of 3 matrices */
     bool turned, turned_a, has_bias;
     enum op_activation activation;
+    bool fp8;
 };
 
 static const int64_t sizes[][3] = {{8, 16, 24}, {5, 7, 9}, {1, 1, 8}, {3, 32, 1}, {16, 1, 8}};
@@ -139,6 +140,7 @@ static inline void build(struct rig *rig, const struct product_case *c)
     else
         build_matmul(rig, c);
     rig->op.attributes.transposed = c->turned;
+    rig->op.attributes.fp8 = c->fp8;
     rig->op.attributes.activation = c->activation;
     if (op_infer(&rig->program, &rig->op, &err) < 0)
         fail_msg("%s", err.text);

@@ -64,6 +64,78 @@ static void test_cublaslt__what_the_library_refuses_own_kernels_do(void **state)
     }
 }
 
+/* ---- fp8 ------------------------------------------------------------------------------------- */
+
+static void for_each_fp8(int64_t rows, int64_t k, int64_t m, struct backend *backend)
+{
+    for (int form = 0; form < 2 * 2 * 2 * 2 * 3; form++) {
+        struct product_case c = {.kind = form % 2 ? LINEAR_GRAD : LINEAR,
+                                 .type = PROGRAM_BF16,
+                                 .out_type = form / 2 % 2 ? PROGRAM_FP32 : PROGRAM_BF16,
+                                 .rows = rows,
+                                 .k = k,
+                                 .m = m,
+                                 .turned = form / 4 % 2,
+                                 .has_bias = form / 8 % 2,
+                                 .fp8 = true,
+                                 .activation = (enum op_activation)(form / 16)};
+        compare_with_cpu(&c, backend);
+    }
+}
+
+/* The library multiplies factors in fp8 if their sizes are multiples of 16, else own kernels do. */
+static void test_cublaslt__products_in_fp8_are_those_of_the_cpu(void **state)
+{
+    static const unsigned refusals[] = {0, FAKE_CUBLASLT_WIDE_BIAS, FAKE_CUBLASLT_BIAS,
+                                        FAKE_CUBLASLT_BIAS | FAKE_CUBLASLT_ACTIVATION};
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(refusals) / sizeof(refusals[0]); r++) {
+        struct backend *backend = open_backend();
+        int chosen, own;
+
+        fake.reset(refusals[r], 0, 0);
+        for_each_fp8(32, 16, 48, backend);
+        count(&chosen, &own);
+        assert_in_range(chosen, 8, 60);
+        assert_int_equal(own, 0);
+        for_each_fp8(5, 7, 9, backend);
+        count(&chosen, &own);
+        assert_true(own > 0);
+        close_backend(backend);
+    }
+}
+
+/* The message names the setting. */
+static void test_cublaslt__an_older_gpu_refuses_fp8(void **state)
+{
+    struct product_case c = {
+        .kind = LINEAR, .type = PROGRAM_BF16, .rows = 16, .k = 16, .m = 16, .fp8 = true};
+    struct backend *backend;
+    struct fleet_error err;
+    struct rig rig;
+
+    (void)state;
+    build(&rig, &c);
+    for (int capability = 80; capability <= 90; capability++) {
+        char text[8];
+        (void)snprintf(text, sizeof(text), "%d", capability);
+        assert_int_equal(setenv("FAKE_CUDA_CAPABILITY", text, 1), 0);
+        backend = open_backend();
+        if (capability >= 89) {
+            assert_int_equal(backend->vtable->prepare(backend, &rig.program, &rig.op, &err), 0);
+        } else {
+            assert_int_equal(backend->vtable->prepare(backend, &rig.program, &rig.op, &err),
+                             -ENOTSUP);
+            assert_non_null(strstr(err.text, "spec.training.precision: fp8 needs a GPU of compute "
+                                             "capability 8.9 or later, this one has 8."));
+        }
+        close_backend(backend);
+    }
+    assert_int_equal(unsetenv("FAKE_CUDA_CAPABILITY"), 0);
+    rig_release(&rig);
+}
+
 /* Operands off the grid of 16 bytes have algorithms of their own: the fake checks the promise. */
 static void test_cublaslt__addresses_off_the_grid_have_a_choice_of_their_own(void **state)
 {
@@ -138,9 +210,13 @@ static void test_cublaslt__a_prepared_product_is_one_launch(void **state)
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static const struct product_case failing[] = {
-    {LINEAR, PROGRAM_BF16, PROGRAM_BF16, 8, 16, 24, false, false, true, OP_ACTIVATION_GELU},
-    {LINEAR_GRAD, PROGRAM_BF16, PROGRAM_FP32, 8, 16, 24, true, false, true, OP_ACTIVATION_GELU},
-    {MATMUL, PROGRAM_FP32, PROGRAM_FP32, 5, 7, 9, false, true, false, OP_ACTIVATION_NONE},
+    {LINEAR, PROGRAM_BF16, PROGRAM_BF16, 8, 16, 24, false, false, true, OP_ACTIVATION_GELU, false},
+    {LINEAR_GRAD, PROGRAM_BF16, PROGRAM_FP32, 8, 16, 24, true, false, true, OP_ACTIVATION_GELU,
+     false},
+    {MATMUL, PROGRAM_FP32, PROGRAM_FP32, 5, 7, 9, false, true, false, OP_ACTIVATION_NONE, false},
+    {LINEAR, PROGRAM_BF16, PROGRAM_BF16, 16, 32, 16, true, false, true, OP_ACTIVATION_GELU, true},
+    {LINEAR_GRAD, PROGRAM_BF16, PROGRAM_FP32, 16, 16, 32, false, false, true, OP_ACTIVATION_NONE,
+     true},
 };
 
 /* A digest of all results, or an error. */
@@ -361,6 +437,8 @@ int main(void)
         cmocka_unit_test(test_cublaslt__the_environment_names_the_library),
         cmocka_unit_test(test_cublaslt__all_products_are_those_of_the_cpu),
         cmocka_unit_test(test_cublaslt__what_the_library_refuses_own_kernels_do),
+        cmocka_unit_test(test_cublaslt__products_in_fp8_are_those_of_the_cpu),
+        cmocka_unit_test(test_cublaslt__an_older_gpu_refuses_fp8),
         cmocka_unit_test(test_cublaslt__addresses_off_the_grid_have_a_choice_of_their_own),
         cmocka_unit_test(test_cublaslt__a_prepared_product_is_one_launch),
         cmocka_unit_test(test_cublaslt__each_failed_call_is_an_error_and_no_other_bits),

@@ -201,6 +201,66 @@ static void test_passes__pure_16_bits_obey_the_black_list(void **state)
         "amp_configs.custom_white_list", "in pure 16 bits every operator is in 16 bits already");
 }
 
+static int count_fp8(const struct program *p, enum op_kind kind)
+{
+    int count = 0;
+
+    for (int i = 0; i < p->op_count; i++)
+        count += p->ops[i].kind == kind && p->ops[i].attributes.fp8;
+    return count;
+}
+
+/* Everything else is that of bf16. */
+static void test_passes__fp8_multiplies_in_linear_layers(void **state)
+{
+    struct job job, bf16;
+
+    (void)state;
+    build(&job, GPT(2, ADAMW ",\"precision\":\"fp8\""), "{}");
+    build(&bf16, GPT(2, ADAMW ",\"precision\":\"bf16\""), "{}");
+    assert_int_equal(count_fp8(&job.plan.program, OP_LINEAR), 8); /* four a layer, no logits */
+    assert_int_equal(count_fp8(&job.plan.program, OP_LINEAR_GRAD), 8);
+    assert_int_equal(job.plan.program.op_count, bf16.plan.program.op_count);
+    for (int i = 0; i < job.plan.program.var_count; i++)
+        assert_int_equal(job.plan.program.vars[i].type, bf16.plan.program.vars[i].type);
+    job_release(&bf16);
+    job_release(&job);
+
+    /* what the lists leave in fp32 is not multiplied in fp8 */
+    build(&job, GPT(2, ADAMW ",\"precision\":\"fp8\""),
+          "{\"amp\":true,\"amp_configs\":{\"custom_black_varnames\":[\"h.0.mlp.c_fc.weight\"]}}");
+    assert_int_equal(count_fp8(&job.plan.program, OP_LINEAR), 7);
+    assert_int_equal(type_of(&job.plan.program, "h.0.mlp.c_fc"), PROGRAM_FP32);
+    job_release(&job);
+    expect_refused(GPT(1, ADAMW ",\"precision\":\"fp8\""),
+                   "{\"amp\":true,\"amp_configs\":{\"use_pure_bf16\":true}}",
+                   "use_pure_bf16: contradicts spec.training.precision fp8");
+}
+
+/* cuBLASLt has only products of sizes that are multiples of 16. */
+static void test_passes__odd_sizes_stay_in_16_bits(void **state)
+{
+    static const char mlp[] = "{\"model\":{\"name\":\"mlp\",\"sizes\":[3072,%s,10]},\"data\":{"
+                              "\"path\":\"t\",\"tokenizer\":\"cifar10\"},\"globalBatchSize\":%d,"
+                              "\"microBatchSize\":%d,\"steps\":1,\"optimizer\":{\"name\":\"sgd\","
+                              "\"learningRate\":1},\"precision\":\"fp8\"}";
+    static const struct {
+        const char *width;
+        int batch, products;
+    } cases[] = {{"32", 16, 1}, {"33", 16, 0}, {"24", 16, 0}, {"32", 8, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+        struct job job;
+
+        fleet_strbuf_appendf(&text, mlp, cases[i].width, 2 * cases[i].batch, cases[i].batch);
+        build(&job, text.text, "{}");
+        assert_int_equal(count_fp8(&job.plan.program, OP_LINEAR), cases[i].products);
+        job_release(&job);
+    }
+}
+
 /* With amp off its lists are off. */
 static void test_passes__precision_alone_has_no_custom_lists(void **state)
 {
@@ -252,6 +312,8 @@ int main(void)
         cmocka_unit_test(test_passes__amp_lists_reach_into_a_linear),
         cmocka_unit_test(test_passes__pure_16_bits_obey_the_black_list),
         cmocka_unit_test(test_passes__precision_alone_has_no_custom_lists),
+        cmocka_unit_test(test_passes__fp8_multiplies_in_linear_layers),
+        cmocka_unit_test(test_passes__odd_sizes_stay_in_16_bits),
         cmocka_unit_test(test_passes__amp_scales_only_if_asked),
     };
     return cmocka_run_group_tests_name("passes_amp", tests, NULL, NULL);

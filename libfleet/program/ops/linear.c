@@ -8,6 +8,7 @@
 
 #include "libfleet/base/error.h"
 #include "libfleet/program/autodiff.h"
+#include "libfleet/program/fp8.h"
 #include "libfleet/program/ops/definitions.h"
 #include "libfleet/program/ops/operand.h"
 
@@ -24,6 +25,8 @@ static int need_factors(struct program *program, const struct program_op *op, in
         operand_need_same_type(program, op, x, x + 1, err) < 0)
         return -EINVAL;
     *out_features = weight->shape[op->attributes.transposed ? 0 : 1];
+    if (op->attributes.fp8 && operand_need_type(program, op, x, OPERAND_BF16, err) < 0)
+        return -EINVAL;
     shape[0] = op->attributes.transposed ? *out_features : k;
     shape[1] = op->attributes.transposed ? k : *out_features;
     return operand_need_shape(program, op, x + 1, 2, shape, err);
@@ -87,6 +90,9 @@ static int linear_grad_infer(struct program *program, const struct program_op *o
         operand_need_type(program, op, 0, OPERAND_FLOAT, err) < 0 ||
         operand_need_like(program, op, 3, &y, err) < 0)
         return -EINVAL;
+    if (op->attributes.fp8 &&
+        operand_need_type(program, op, 0, OPERAND_FP32 | OPERAND_BF16, err) < 0)
+        return -EINVAL;
     if (activated != (operand_in(program, op, 3) != NULL))
         return fleet_error(err, -EINVAL, "input 3, the value before the activation, is %s",
                            activated ? "missing" : "given without an activation");
@@ -106,13 +112,23 @@ static size_t sums_bytes(const struct program_var *result)
     return (size_t)operand_rows(result) * OPERAND_PRODUCT_COLUMNS * sizeof(float);
 }
 
+/* The CPU keeps factors that are rounded to fp8 in 16 bits. */
+static size_t rounded_bytes(const struct program *program, const struct program_op *op, int count)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; op->attributes.fp8 && i < count; i++)
+        bytes += fp8_rounded_bytes(program_var_elements(operand_in(program, op, i)));
+    return bytes;
+}
+
 static void linear_cost(const struct program *program, const struct program_op *op,
                         struct op_cost *out)
 {
     const struct program_var *x = operand_in(program, op, 0);
 
     out->flops = 2 * (double)operand_columns(x) * operand_out_elements(program, op, 0);
-    out->scratch_bytes = sums_bytes(operand_out(program, op, 0));
+    out->scratch_bytes = sums_bytes(operand_out(program, op, 0)) + rounded_bytes(program, op, 2);
 }
 
 static void linear_grad_cost(const struct program *program, const struct program_op *op,
@@ -129,6 +145,7 @@ static void linear_grad_cost(const struct program *program, const struct program
     /* The gradient before the activation, which both products read. */
     if (op->attributes.activation != OP_ACTIVATION_NONE)
         out->scratch_bytes += ((size_t)elements + 15) / 16 * 16 * sizeof(float);
+    out->scratch_bytes += rounded_bytes(program, op, 3);
 }
 
 const struct op_definition linear_definition = {

@@ -17,11 +17,14 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/program/ops/operand.h"
 #include "libfleet/program/passes/amp_lists.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/training/loss_scaling.h"
 #include "libfleet/training/training.h"
+
+#define FP8_SIZE 16 /* sizes of products in fp8 are multiples of it: cuBLASLt has no others */
 
 enum mode {
     MODE_LISTS,
@@ -40,9 +43,12 @@ struct amp {
     const struct strategy *strategy;
     enum mode mode;
     enum program_type low;
+    bool fp8;         /* linear layers in `low` multiply in fp8 */
     bool *black;      /* [vars] in custom_black_varnames */
     enum side *sides; /* [vars] of the operator that writes it */
     int *casts;       /* [vars] its cast to the other side, PROGRAM_NONE if there is none yet */
+    const struct program_op *old; /* the program as it was */
+    int old_count;
 };
 
 /* ---- operands that hold data, as bits -------------------------------------------------------- */
@@ -183,6 +189,37 @@ static int cast_to(struct amp *amp, const struct program_op *op, int var, enum s
     return amp->casts[var];
 }
 
+/* ---- fp8 ------------------------------------------------------------------------------------- */
+
+static bool fits_fp8(int64_t size)
+{
+    return size > 0 && size % FP8_SIZE == 0;
+}
+
+/* What makes logits stays in 16 bits: an error there is one of the loss. */
+static bool makes_logits(const struct amp *amp, const struct program_op *op)
+{
+    const struct program_op *ops = amp->old;
+
+    for (int i = 0; i < amp->old_count; i++)
+        if ((ops[i].kind == OP_CROSS_ENTROPY || ops[i].kind == OP_CROSS_ENTROPY_SUMS) &&
+            ops[i].inputs[0] == op->outputs[0])
+            return true;
+    return false;
+}
+
+static bool multiplies_in_fp8(const struct amp *amp, const struct program_op *op)
+{
+    const struct program_var *x, *y;
+
+    if (!amp->fp8 || op->kind != OP_LINEAR || makes_logits(amp, op))
+        return false;
+    x = &amp->program->vars[op->inputs[0]];
+    y = &amp->program->vars[op->outputs[0]];
+    return fits_fp8(operand_rows(x)) && fits_fp8(operand_columns(x)) &&
+           fits_fp8(operand_columns(y));
+}
+
 static void place_one(struct amp *amp, const struct program_op *op)
 {
     struct program_op copy = *op;
@@ -200,6 +237,7 @@ static void place_one(struct amp *amp, const struct program_op *op)
             amp->program->vars[var].type == PROGRAM_FP32)
             amp->program->vars[var].type = amp->low;
     }
+    copy.attributes.fp8 = side == SIDE_LOW && multiplies_in_fp8(amp, op);
     (void)program_add_op(amp->program, &copy);
 }
 
@@ -396,7 +434,8 @@ static void amp_init(struct amp *amp, struct program *program, const struct pass
 {
     const struct strategy *s = context->strategy;
     size_t count = (size_t)program->var_count + 1;
-    bool is_bf16 = training_precision(context->training, s->amp) == TRAINING_BF16 ||
+    enum training_precision precision = training_precision(context->training, s->amp);
+    bool is_bf16 = precision == TRAINING_BF16 || precision == TRAINING_FP8 ||
                    (s->amp && s->amp_configs.use_pure_bf16);
 
     *amp = (struct amp){.program = program,
@@ -405,6 +444,7 @@ static void amp_init(struct amp *amp, struct program *program, const struct pass
                                 : is_pure(s) ? MODE_PURE
                                              : MODE_LISTS,
                         .low = is_bf16 ? PROGRAM_BF16 : PROGRAM_FP16,
+                        .fp8 = precision == TRAINING_FP8,
                         .black = calloc(count, sizeof(*amp->black)),
                         .sides = calloc(count, sizeof(*amp->sides)),
                         .casts = malloc(count * sizeof(*amp->casts))};
@@ -419,6 +459,8 @@ static void rewrite(struct amp *amp)
     struct program_op *old = p->ops;
     int count = p->op_count;
 
+    amp->old = old;
+    amp->old_count = count;
     p->ops = NULL;
     p->op_count = p->op_capacity = 0;
     for (int i = 0; i < count; i++)

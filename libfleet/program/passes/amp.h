@@ -17,6 +17,8 @@ struct program;
  *   strategy.amp, use_pure_fp16     16 bits everywhere but in custom_black_list
  *   strategy.amp, use_pure_bf16     the same in bf16, with any default
  *   precision alone                 the lists, and what is in none follows what it reads
+ *   precision fp8                   bf16; LINEARs in bf16 get the attribute fp8, if their three
+ *                                   sizes are multiples of 16 and they do not make logits
  *
  * An activation inside a linear that a custom list names becomes an operator of its own where the
  * two are to run apart. With a loss scale (loss_scaling.h) the program's loss_scaling becomes the

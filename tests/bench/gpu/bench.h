@@ -85,6 +85,7 @@ struct bench_set {
         struct fleet_cuda_embedding_grad embedding_grad;
         struct fleet_cuda_cross_entropy cross_entropy;
         struct fleet_cuda_gemm gemm;
+        struct fleet_cuda_fp8 fp8;
         struct fleet_cuda_attention attention;
         struct fleet_cuda_grad_norm grad_norm;
         struct fleet_cuda_check_finite check_finite;

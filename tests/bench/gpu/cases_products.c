@@ -73,6 +73,25 @@ static void product(struct bench_arena *arena, const struct bench_sizes *s,
     set->flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
 }
 
+/* Codes of a layer's activations in both orders; it is read for the greatest element, and again. */
+static void codes(struct bench_arena *arena, const struct bench_sizes *s,
+                  const struct bench_case *c, struct bench_set *set)
+{
+    int64_t rows = bench_tokens(s), columns = 4 * s->gpt.width, count = rows * columns;
+    size_t bytes = gpu_scratch_fp8(count, 1);
+
+    set->fp8.count = 1;
+    set->fp8.tensors[0].x = bench_random(arena, c->type, count);
+    set->fp8.tensors[0].x_type = c->type;
+    set->fp8.tensors[0].rows = rows;
+    set->fp8.tensors[0].columns = columns;
+    set->fp8.tensors[0].type = FP8_E4M3;
+    set->fp8.tensors[0].straight = bench_room(arena, bytes);
+    set->fp8.tensors[0].turned = bench_room(arena, bytes);
+    set->fp8.tensors[0].scale = bench_room(arena, sizeof(struct fleet_cuda_fp8_scale));
+    set->bytes = (double)count * (2.0 * (double)bench_bytes(c->type) + 2.0);
+}
+
 static void attention(struct bench_arena *arena, const struct bench_sizes *s,
                       const struct bench_case *c, struct bench_set *set)
 {
@@ -118,6 +137,11 @@ static cudaError_t launch_gemm(cudaStream_t stream, const struct bench_set *set)
     return fleet_cuda_gemm(stream, &set->gemm);
 }
 
+static cudaError_t launch_codes(cudaStream_t stream, const struct bench_set *set)
+{
+    return fleet_cuda_fp8(stream, &set->fp8);
+}
+
 static cudaError_t launch_attention(cudaStream_t stream, const struct bench_set *set)
 {
     return fleet_cuda_attention(stream, &set->attention);
@@ -143,6 +167,7 @@ const struct bench_case bench_cases_products[] = {
     PRODUCTS("gemm.classifier", CLASSIFIER, PROGRAM_BF16),
     PRODUCTS("gemm.qkv", QKV, PROGRAM_FP32),
     PRODUCTS("gemm.up", UP, PROGRAM_FP32),
+    {"fp8.codes", PROGRAM_BF16, 0, codes, NULL, launch_codes},
     {"attention", PROGRAM_FP32, 0, attention, NULL, launch_attention},
     {"attention", PROGRAM_BF16, 0, attention, NULL, launch_attention},
     {"attention.gradient", PROGRAM_FP32, 0, attention_grad, launch_attention,

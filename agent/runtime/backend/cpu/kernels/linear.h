@@ -8,6 +8,7 @@
  */
 
 #include "agent/runtime/backend/cpu/kernels/column_sum.h"
+#include "agent/runtime/backend/cpu/kernels/fp8.h"
 #include "agent/runtime/backend/cpu/kernels/gemm.h"
 #include "agent/runtime/backend/cpu/kernels/kernel.h"
 
@@ -50,12 +51,34 @@ static struct gemm_operand linear_operand(const void *data, enum program_type ty
         .data = data, .type = type, .row = turned ? 1 : columns, .column = turned ? columns : 1};
 }
 
+/* Input i as a factor: itself, or rounded to e4m3 behind `room`. */
+static const void *linear_factor(struct cpu_backend *cpu, const struct kernel_call *call, int i,
+                                 char **room)
+{
+    const struct program_var *var = kernel_in(call, i);
+
+    if (!call->op->attributes.fp8)
+        return call->in[i];
+    return fp8_round(cpu, call->in[i], var->type, program_var_elements(var), false, FP8_E4M3, room);
+}
+
+/* fp32 sums of a product with a 16-bit result lie in front of rounded factors. */
+static size_t linear_sums_bytes(const struct program_var *result)
+{
+    if (!result || result->type == PROGRAM_FP32)
+        return 0;
+    return (size_t)operand_rows(result) * OPERAND_PRODUCT_COLUMNS * sizeof(float);
+}
+
 static int linear_kernel(struct backend *backend, const struct kernel_call *call,
                          struct fleet_error *err)
 {
     const struct program_var *x = kernel_in(call, 0), *y = kernel_out(call, 0);
     bool transposed = call->op->attributes.transposed;
     int64_t n = operand_columns(y), k = operand_columns(x);
+    char *room = (char *)call->scratch + linear_sums_bytes(y);
+    const void *a = linear_factor(cpu_backend(backend), call, 0, &room);
+    const void *b = linear_factor(cpu_backend(backend), call, 1, &room);
     struct linear_finish finish = {.bias = call->in[2],
                                    .y = call->out[0],
                                    .pre = call->out[1],
@@ -67,8 +90,8 @@ static int linear_kernel(struct backend *backend, const struct kernel_call *call
         .m = operand_rows(x),
         .n = n,
         .k = k,
-        .a = linear_operand(call->in[0], x->type, k, false),
-        .b = linear_operand(call->in[1], kernel_in_type(call, 1), transposed ? k : n, transposed),
+        .a = linear_operand(a, x->type, k, false),
+        .b = linear_operand(b, kernel_in_type(call, 1), transposed ? k : n, transposed),
         .c = call->out[0],
         .ldc = n,
         .wide = y->type == PROGRAM_FP32 ? NULL : call->scratch,
@@ -153,6 +176,32 @@ static struct gemm_operand linear_before_activation(struct cpu_backend *cpu,
     return linear_operand(slope.d_pre, PROGRAM_FP32, columns, false);
 }
 
+/* What the gradients' products multiply. */
+struct linear_factors {
+    struct gemm_operand d;
+    const void *x, *weight;
+};
+
+/* With fp8 they are rounded behind the sums, which begin at `scratch`. */
+static struct linear_factors linear_grad_factors(struct cpu_backend *cpu,
+                                                 const struct kernel_call *call,
+                                                 struct gemm_operand d, float *scratch)
+{
+    size_t d_x = linear_sums_bytes(kernel_out(call, 0));
+    size_t d_weight = linear_sums_bytes(kernel_out(call, 1));
+    bool is_slope = call->op->attributes.activation != OP_ACTIVATION_NONE;
+    char *room = (char *)scratch + (d_x > d_weight ? d_x : d_weight);
+
+    if (call->op->attributes.fp8) {
+        d.data = fp8_round(cpu, d.data, d.type, program_var_elements(kernel_in(call, 0)), is_slope,
+                           FP8_E5M2, &room);
+        d.type = PROGRAM_BF16;
+    }
+    return (struct linear_factors){.d = d,
+                                   .x = linear_factor(cpu, call, 1, &room),
+                                   .weight = linear_factor(cpu, call, 2, &room)};
+}
+
 static int linear_grad_kernel(struct backend *backend, const struct kernel_call *call,
                               struct fleet_error *err)
 {
@@ -163,7 +212,9 @@ static int linear_grad_kernel(struct backend *backend, const struct kernel_call 
     bool transposed = call->op->attributes.transposed;
     enum program_type weight_type = kernel_in_type(call, 2);
     float *scratch = call->scratch;
-    struct gemm_operand d = linear_before_activation(cpu, call, &scratch), d_turned = d;
+    struct gemm_operand whole = linear_before_activation(cpu, call, &scratch);
+    struct linear_factors f = linear_grad_factors(cpu, call, whole, scratch);
+    struct gemm_operand d = f.d, d_turned = f.d;
 
     (void)err;
     d_turned.row = d.column;
@@ -174,17 +225,17 @@ static int linear_grad_kernel(struct backend *backend, const struct kernel_call 
             .n = k,
             .k = m,
             .a = d,
-            .b = linear_operand(call->in[2], weight_type, transposed ? k : m, !transposed)};
+            .b = linear_operand(f.weight, weight_type, transposed ? k : m, !transposed)};
         linear_product(cpu, &gemm, call->out[0], kernel_out_type(call, 0), scratch);
     }
     if (call->out[1]) {
         struct gemm gemm = {.m = transposed ? m : k, .n = transposed ? k : m, .k = rows};
-        gemm.a = transposed ? d_turned : linear_operand(call->in[1], x->type, k, true);
-        gemm.b = transposed ? linear_operand(call->in[1], x->type, k, false) : d;
+        gemm.a = transposed ? d_turned : linear_operand(f.x, x->type, k, true);
+        gemm.b = transposed ? linear_operand(f.x, x->type, k, false) : d;
         linear_product(cpu, &gemm, call->out[1], kernel_out_type(call, 1), scratch);
     }
     if (call->out[2])
-        column_sum(cpu, d.data, d.type, rows, m, call->out[2], kernel_out_type(call, 2));
+        column_sum(cpu, whole.data, whole.type, rows, m, call->out[2], kernel_out_type(call, 2));
     return 0;
 }
 
