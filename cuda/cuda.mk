@@ -56,6 +56,12 @@ build/device/bench_gpu: $(CUDA_KERNELS:cuda/%.cu=build/cuda/%.o) \
 	@echo "  ld $@"; $(CXX) -static-libstdc++ -static-libgcc -o $@ $^ -L"$(CUDA)/lib" \
 	    -L"$(CUDA)/lib64" -l:libcudart_static.a -lpthread -ldl -lrt
 
+# Ways to go on after a lost rank, with NCCL alone; over the fakes it shows that it works.
+build/device/bench_nccl: build/cuda/tests/bench/nccl/bench_nccl.o
+	@mkdir -p $(@D)
+	@echo "  ld $@"; $(CXX) -static-libstdc++ -static-libgcc -o $@ $^ -L"$(CUDA)/lib" \
+	    -L"$(CUDA)/lib64" -l:libcudart_static.a -lpthread -ldl -lrt
+
 cuda-sass: cuda ## registers, spills and widths of the kernels, into docs/cuda-sass.md
 	@tools/cuda-sass.sh check
 	@tools/cuda-sass.sh >docs/cuda-sass.md.new && mv docs/cuda-sass.md.new docs/cuda-sass.md
@@ -91,6 +97,10 @@ $(CUDA_FAKE_OUT)/libfleet_cuda.so: $(CUDA_FAKE_OBJECTS) cuda/exports.map
 $(CUDA_FAKE_OUT)/bench_gpu: $(BENCH_GPU_SOURCES:%.c=$(CUDA_FAKE_OUT)/%.o) \
     $(CUDA_FAKE_OUT)/libkernels.a
 	@echo "  ld $@"; $(CXX) $(filter -fsanitize%,$(CUDA_FAKE_FLAGS)) -o $@ $^ -lpthread
+
+$(CUDA_FAKE_OUT)/bench_nccl: $(CUDA_FAKE_OUT)/tests/bench/nccl/bench_nccl.o \
+    $(CUDA_FAKE_OUT)/libkernels.a
+	@echo "  ld $@"; $(CXX) $(filter -fsanitize%,$(CUDA_FAKE_FLAGS)) -o $@ $^ -lpthread -ldl
 
 # libnccl.so.2 over files (tests/nccl_fake), for the library over fakes.
 NCCL_FAKE_SOURCES := $(wildcard tests/nccl_fake/*.c)
@@ -182,7 +192,7 @@ gpu-package: ## build/gpu: programs, tests and their libraries, for make check-g
 gpu-package: cuda programs $(GPU_TESTS) emulator-race \
     $(addprefix build/release/tests/integration/test_,cuda cuda_divided cuda_faults \
         comm_conformance comm_loss comm_nccl comm_renewal) \
-    build/device/bench_gpu
+    build/device/bench_gpu build/device/bench_nccl
 	@tests/gpu/package.sh build/gpu
 
 GPU_LOGS ?= build/gpu-logs

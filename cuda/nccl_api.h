@@ -97,4 +97,15 @@ typedef struct {
       (const void *send, void *receive, size_t count, ncclDataType_t type, int root,              \
        ncclComm_t comm, cudaStream_t stream))
 
+/* Functions that newer libraries have, for which bench_nccl looks (tests/bench/nccl). */
+#define NCCL_NEW_FUNCTIONS(X)                                                                      \
+    X(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int flags))                                  \
+    X(ncclResult_t, ncclCommShrink,                                                                \
+      (ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made, ncclConfig_t *config, \
+       int flags))                                                                                 \
+    X(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t comm, ncclUniqueId * id))                     \
+    X(ncclResult_t, ncclCommGrow,                                                                  \
+      (ncclComm_t comm, int ranks, const ncclUniqueId *id, int rank, ncclComm_t *made,             \
+       ncclConfig_t *config))
+
 #endif

@@ -23,7 +23,7 @@ cp build/device/{test_kernels,test_kernels_sizes,test_gradients,test_attention,t
     build/device/test_{shared_statistics,dgc,dgc_update,fp8,trust_squares} \
     build/release/tests/integration/test_cuda{,_divided,_faults} \
     build/release/tests/integration/test_comm_{conformance,loss,nccl,renewal} "$folder/tests/"
-cp build/device/bench_gpu "$folder/bin/"
+cp build/device/bench_{gpu,nccl} "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*
 
 # LC_ALL: the words "not found" are looked for.

@@ -17,6 +17,7 @@
 
 #define DECLARE(result, name, parameters) result name parameters;
 NCCL_FUNCTIONS(DECLARE)
+NCCL_NEW_FUNCTIONS(DECLARE)
 #undef DECLARE
 
 enum work_kind {
@@ -53,7 +54,8 @@ struct ncclComm {
     char folder[PATH_SIZE];
     int rank, ranks;
     int users; /* the program, and launches in streams */
-    bool is_aborted;
+    bool is_aborted, is_revoked;
+    int captured;              /* launches of it in graphs */
     int late;                  /* polls until the next thing happens */
     struct work *waiting;      /* group that has not entered its stream */
     uint64_t *sent, *received; /* [ranks] */
@@ -87,11 +89,19 @@ size_t work_type_size(ncclDataType_t type);
 void fake_nccl_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 uint64_t fake_nccl_draw(void);
 void fake_nccl_drop(struct ncclComm *comm); /* a use of it */
+void fake_nccl_join_graph(struct ncclComm *comm, const struct work *list);
+void fake_nccl_leave_graph(struct ncclComm *comm);
+/* Operations of a graph are put into a stream: their numbers, and a use of the communicator. */
+void fake_nccl_launch_again(struct ncclComm *comm, struct work *list);
+uint64_t fake_nccl_number(struct ncclComm *comm, const struct work *work); /* with the lock */
 bool fake_nccl_is_aborted(const struct ncclComm *comm);
 
 extern pthread_mutex_t fake_nccl_lock; /* guards all communicators; held by the functions below */
 ncclResult_t fake_nccl_call(void);     /* the result of this call; some fail on request */
 ncclResult_t fake_nccl_later(struct ncclComm *comm); /* what is asked for ends at a later poll */
+void fake_nccl_check_config(const ncclConfig_t *config);
+/* A communicator that is made once all its ranks have come to the folder. */
+struct ncclComm *fake_nccl_join(const char *folder, int ranks, int rank);
 void fake_nccl_expect_quiet(const struct ncclComm *comm, const char *name); /* else abort */
 
 #endif

@@ -143,9 +143,47 @@ bool fake_nccl_is_aborted(const struct ncclComm *comm)
     bool is_aborted;
 
     pthread_mutex_lock(&fake_nccl_lock);
-    is_aborted = comm->is_aborted;
+    is_aborted = comm->is_aborted || comm->is_revoked;
     pthread_mutex_unlock(&fake_nccl_lock);
     return is_aborted;
+}
+
+static uint64_t *next_number(struct ncclComm *comm, const struct work *work)
+{
+    return work->kind == WORK_SEND      ? &comm->sent[work->peer]
+           : work->kind == WORK_RECEIVE ? &comm->received[work->peer]
+                                        : &comm->collectives;
+}
+
+/* They get their numbers at each launch. */
+void fake_nccl_join_graph(struct ncclComm *comm, const struct work *list)
+{
+    pthread_mutex_lock(&fake_nccl_lock);
+    comm->captured++;
+    for (; list; list = list->next)
+        (*next_number(comm, list))--;
+    pthread_mutex_unlock(&fake_nccl_lock);
+}
+
+void fake_nccl_leave_graph(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&fake_nccl_lock);
+    comm->captured--;
+    pthread_mutex_unlock(&fake_nccl_lock);
+}
+
+uint64_t fake_nccl_number(struct ncclComm *comm, const struct work *work)
+{
+    return (*next_number(comm, work))++;
+}
+
+void fake_nccl_launch_again(struct ncclComm *comm, struct work *list)
+{
+    pthread_mutex_lock(&fake_nccl_lock);
+    for (struct work *w = list; w; w = w->next)
+        w->number = fake_nccl_number(comm, w);
+    comm->users++;
+    pthread_mutex_unlock(&fake_nccl_lock);
 }
 
 static bool is_busy(const struct ncclComm *comm)
@@ -157,11 +195,13 @@ void fake_nccl_expect_quiet(const struct ncclComm *comm, const char *name)
 {
     if (comm->is_aborted)
         fake_nccl_die("%s of a communicator that was aborted", name);
+    if (comm->is_revoked && strcmp(name, "ncclCommShrink") != 0)
+        fake_nccl_die("%s of a communicator that was revoked", name);
     if (is_busy(comm))
         fake_nccl_die("%s while the last call is in progress: it was not polled", name);
 }
 
-static void check_config(const ncclConfig_t *config)
+void fake_nccl_check_config(const ncclConfig_t *config)
 {
     if (!config || config->magic != NCCL_API_MAGIC || config->blocking != 0)
         fake_nccl_die("a blocking communicator");
@@ -171,6 +211,22 @@ ncclResult_t fake_nccl_later(struct ncclComm *comm)
 {
     comm->late = 1 + (int)(fake_nccl_draw() % LATE_MAX);
     return ncclInProgress;
+}
+
+struct ncclComm *fake_nccl_join(const char *folder, int ranks, int rank)
+{
+    struct ncclComm *comm = comm_new(ranks, rank);
+    char path[PATH_SIZE];
+
+    (void)snprintf(comm->folder, sizeof(comm->folder), "%s", folder);
+    number_messages(comm);
+    meeting_make_folder(comm->folder);
+    meeting_path(comm, path, "join-%d", rank);
+    if (meeting_exists(path))
+        fake_nccl_die("two ranks %d of %d, or an id that was used before", rank, ranks);
+    meeting_publish(path, "", 0);
+    (void)fake_nccl_later(comm);
+    return comm;
 }
 
 ncclResult_t ncclGetVersion(int *version)
@@ -201,20 +257,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
     char path[PATH_SIZE];
     ncclResult_t result;
 
-    check_config(config);
+    fake_nccl_check_config(config);
     pthread_mutex_lock(&fake_nccl_lock);
     result = fake_nccl_call();
     if (result == ncclSuccess) {
-        struct ncclComm *comm = comm_new(ranks, rank);
-        (void)snprintf(comm->folder, sizeof(comm->folder), "%.127s", id.internal);
-        number_messages(comm);
-        meeting_make_folder(comm->folder);
-        meeting_path(comm, path, "join-%d", rank);
-        if (meeting_exists(path))
-            fake_nccl_die("two ranks %d of %d, or an id that was used before", rank, ranks);
-        meeting_publish(path, "", 0);
-        *out = comm;
-        result = fake_nccl_later(comm);
+        (void)snprintf(path, sizeof(path), "%.127s", id.internal);
+        *out = fake_nccl_join(path, ranks, rank);
+        result = ncclInProgress;
     }
     pthread_mutex_unlock(&fake_nccl_lock);
     return result;
@@ -227,7 +276,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     struct choice choice = {color, key};
     ncclResult_t result;
 
-    check_config(config);
+    fake_nccl_check_config(config);
     pthread_mutex_lock(&fake_nccl_lock);
     fake_nccl_expect_quiet(comm, "ncclCommSplit");
     result = fake_nccl_call();
@@ -249,12 +298,23 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     return result;
 }
 
+/* NCCL waits for the graphs that hold the communicator. */
+static bool is_in_graphs(const struct ncclComm *comm)
+{
+    bool result;
+
+    pthread_mutex_lock(&fake_nccl_lock);
+    result = comm->captured > 0;
+    pthread_mutex_unlock(&fake_nccl_lock);
+    return result;
+}
+
 /* An abort takes long: until the file of this setting is there. */
-static void wait_to_end(void)
+static void wait_to_end(const struct ncclComm *comm)
 {
     const char *file = getenv("FAKE_NCCL_ABORT");
 
-    while (file && access(file, F_OK) != 0)
+    while (is_in_graphs(comm) || (file && access(file, F_OK) != 0))
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
@@ -272,7 +332,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (comm->made_of)
         comm->made_of->split->made = NULL;
     pthread_mutex_unlock(&fake_nccl_lock);
-    wait_to_end(); /* its work ends meanwhile */
+    wait_to_end(comm); /* its work ends meanwhile */
     fake_nccl_drop(comm);
     return result;
 }

@@ -71,9 +71,7 @@ static ncclResult_t put(const struct work *work, const char *name)
     if (result != ncclSuccess) {
         free(w);
     } else {
-        w->number = w->kind == WORK_SEND      ? comm->sent[w->peer]++
-                    : w->kind == WORK_RECEIVE ? comm->received[w->peer]++
-                                              : comm->collectives++;
+        w->number = fake_nccl_number(comm, w);
         if (depth == 0) {
             group = NULL;
             group_end = &group;

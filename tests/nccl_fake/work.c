@@ -223,12 +223,20 @@ static void advance_collective(struct work *w)
 
 /* ---- in the stream --------------------------------------------------------------------------- */
 
+static void drop(struct launch *launch)
+{
+    struct ncclComm *comm = launch->comm;
+
+    work_free(launch->list);
+    free(launch);
+    fake_nccl_drop(comm);
+}
+
 /* True: all have ended, or the communicator was aborted. */
 static bool advance(void *context)
 {
     struct launch *launch = context;
-    struct ncclComm *comm = launch->comm;
-    bool are_done = true, is_aborted = fake_nccl_is_aborted(comm);
+    bool are_done = true, is_aborted = fake_nccl_is_aborted(launch->comm);
 
     for (struct work *w = launch->list; w && !is_aborted; w = w->next) {
         if (!w->is_done && w->kind == WORK_COLLECTIVE)
@@ -239,19 +247,54 @@ static bool advance(void *context)
     }
     if (!are_done && !is_aborted)
         return false;
-    work_free(launch->list);
-    free(launch);
-    fake_nccl_drop(comm);
+    drop(launch);
     return true;
+}
+
+/* ---- in a graph ------------------------------------------------------------------------------ */
+
+/* A launch of the graph takes the next numbers, as if the operations were put now. */
+static void *again(void *context)
+{
+    const struct launch *captured = context;
+    struct launch *launch = calloc(1, sizeof(*launch));
+    struct work **end;
+
+    if (!launch)
+        fake_nccl_die("no memory");
+    launch->comm = captured->comm;
+    end = &launch->list;
+    for (const struct work *from = captured->list; from; from = from->next) {
+        struct work *w = malloc(sizeof(*w));
+        if (!w)
+            fake_nccl_die("no memory");
+        *w = *from;
+        w->next = NULL;
+        *end = w;
+        end = &w->next;
+    }
+    fake_nccl_launch_again(launch->comm, launch->list);
+    return launch;
+}
+
+static void drop_captured(void *context)
+{
+    struct launch *launch = context;
+
+    fake_nccl_leave_graph(launch->comm);
+    drop(launch);
 }
 
 void work_launch(struct ncclComm *comm, struct work *list)
 {
+    static const struct external_work work = {advance, again, drop_captured};
     struct launch *launch = calloc(1, sizeof(*launch));
     struct external_stream *stream = (struct external_stream *)(void *)list->stream;
 
     if (!launch)
         fake_nccl_die("no memory");
     *launch = (struct launch){comm, list};
-    stream->put(list->stream, advance, launch);
+    if (stream->is_captured(list->stream))
+        fake_nccl_join_graph(comm, list);
+    stream->put(list->stream, &work, launch);
 }
