@@ -10,6 +10,7 @@
 #include "agent/runtime/comm/device.h"
 #include "cuda/backend_cuda.h"
 #include "cuda/device.h"
+#include "cuda/graph.h"
 #include "cuda/nccl_ending.h"
 #include "cuda/nccl_library.h"
 #include "libfleet/base/assert.h"
@@ -24,8 +25,15 @@ struct comm_device {
     bool is_ready;            /* it has been made */
     bool is_ending;           /* an abort is under way, or was */
     struct comm_device *next; /* in `left` */
-    void *scratch;
-    size_t scratch_bytes;
+    bool is_captured;         /* operations of it are in graphs, with the scratch memory */
+    struct scratch *scratch;  /* the newest one; NULL: none yet */
+};
+
+/* Those before the newest one are kept for graphs. */
+struct scratch {
+    struct scratch *older;
+    void *memory;
+    size_t bytes;
 };
 
 static const struct nccl_library *nccl; /* set once, by the first fleet_cuda_collectives() */
@@ -110,10 +118,20 @@ static int device_new(struct comm_device **out, struct fleet_error *err)
     return 0;
 }
 
+static void free_scratch(struct comm_device *d)
+{
+    while (d->scratch) {
+        struct scratch *older = d->scratch->older;
+        (void)cudaFree(d->scratch->memory); /* waits for what still uses it */
+        free(d->scratch);
+        d->scratch = older;
+    }
+}
+
 static void release(struct comm_device *d)
 {
     (void)cudaEventDestroy(d->done);
-    (void)cudaFree(d->scratch); /* waits for what still uses it */
+    free_scratch(d);
     device_close(d->device);
     free(d);
 }
@@ -204,6 +222,15 @@ static int nccl_split(struct comm_device *parent, int color, int key, struct com
     return rc;
 }
 
+/* Work of `d` goes into the stream of `queue` from now on. */
+static cudaStream_t use(struct comm_device *d, struct backend *queue)
+{
+    d->stream = cuda_backend_stream(queue);
+    d->is_recorded = false;
+    d->is_captured |= d->device->is_capturing;
+    return d->stream;
+}
+
 /* ---- looking --------------------------------------------------------------------------------- */
 
 /* 1: all calls so far have put their work into their streams. */
@@ -245,17 +272,30 @@ static int nccl_test(struct comm_device *d, enum comm_device_stage stage, struct
     return rc <= 0 || stage == COMM_DEVICE_BEGUN ? rc : has_ended(d, err);
 }
 
+static void nccl_follow(struct comm_device *d, struct backend *queue)
+{
+    (void)use(d, queue);
+}
+
+static bool nccl_captures(void)
+{
+    int version = 0;
+
+    return graph_wants_communication() && nccl->ncclGetVersion(&version) == ncclSuccess &&
+           version >= NCCL_CAPTURES;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *nccl_scratch(struct comm_device *d, size_t bytes, struct fleet_error *err)
 {
+    struct scratch *made;
     void *memory;
 
-    if (bytes <= d->scratch_bytes)
-        return d->scratch;
-    (void)cudaFree(d->scratch); /* waits for what still uses it */
-    d->scratch = NULL;
-    d->scratch_bytes = 0;
+    if (d->scratch && bytes <= d->scratch->bytes)
+        return d->scratch->memory;
+    if (!d->is_captured)
+        free_scratch(d);
     if (device_allocate(d->device, d->device->streams[DEVICE_QUEUES - 1], bytes, &memory, err) < 0)
         return NULL;
     if (cudaStreamSynchronize(d->device->streams[DEVICE_QUEUES - 1]) != cudaSuccess) {
@@ -263,20 +303,14 @@ static void *nccl_scratch(struct comm_device *d, size_t bytes, struct fleet_erro
         (void)fleet_error(err, -EIO, "NCCL: wait for new memory");
         return NULL;
     }
-    d->scratch = memory;
-    d->scratch_bytes = bytes;
+    made = malloc(sizeof(*made));
+    fleet_assert(made != NULL);
+    *made = (struct scratch){d->scratch, memory, bytes};
+    d->scratch = made;
     return memory;
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
-
-/* Work of `d` goes into the stream of `queue` from now on. */
-static cudaStream_t use(struct comm_device *d, struct backend *queue)
-{
-    d->stream = cuda_backend_stream(queue);
-    d->is_recorded = false;
-    return d->stream;
-}
 
 static int check(struct comm_device *d, cudaError_t status, const char *what,
                  struct fleet_error *err)
@@ -415,6 +449,8 @@ static const struct comm_device_library library = {
     .fold = nccl_fold,
     .walk = nccl_walk,
     .collective = nccl_collective,
+    .captures = nccl_captures,
+    .follow = nccl_follow,
     .abort = nccl_abort,
     .settle = nccl_settle,
     .free = nccl_free,

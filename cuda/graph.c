@@ -21,6 +21,13 @@ bool graph_is_wanted(void)
     return !text || strcmp(text, "0") != 0;
 }
 
+bool graph_wants_communication(void)
+{
+    const char *text = getenv(GRAPH_ENV);
+
+    return graph_is_wanted() && (!text || strcmp(text, "kernels") != 0);
+}
+
 /* What is captured can run without a graph, unless the device is lost. */
 static int refuse(struct cuda_device *device, cudaError_t status, struct fleet_error *err)
 {

@@ -5,8 +5,10 @@
 /*
  * CUDA graphs of the first queue (backend.h, "A graph is …"). While one is captured, the calling
  * thread makes no call of CUDA but launches, copies and fills in that queue. Other threads do what
- * they want with other queues; a copy in this one waits (device.h, first_use). Environment:
- * FLEET_CUDA_GRAPH=0 does without graphs.
+ * they want with other queues; a copy in this one waits (device.h, first_use). The second queue
+ * joins the capture when it waits for an event of the first one, and the first one must wait for
+ * it before the end. Environment: FLEET_CUDA_GRAPH=0 does without graphs; with "kernels" they end
+ * where ranks communicate.
  *
  * -ENOTSUP: CUDA does not capture such work, or has no memory for the graph. It is logged once.
  */
@@ -20,6 +22,7 @@
 struct backend_graph;
 
 bool graph_is_wanted(void);
+bool graph_wants_communication(void);
 
 int graph_begin(struct cuda_device *device, cudaStream_t stream, struct fleet_error *err);
 int graph_end(struct cuda_device *device, cudaStream_t stream, struct backend_graph **out,

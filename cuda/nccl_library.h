@@ -13,6 +13,7 @@ struct fleet_error;
 
 #define NCCL_LIBRARY_ENV "FLEET_NCCL_LIBRARY"
 #define NCCL_LEAST       21800 /* ncclCommSplit */
+#define NCCL_CAPTURES    23000 /* the oldest one whose operations we have captured into graphs */
 
 struct nccl_library {
 #define NCCL_MEMBER(result, name, parameters) result(*name) parameters;

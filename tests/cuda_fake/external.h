@@ -14,10 +14,21 @@
 
 struct CUstream_st;
 
+struct external_work {
+    /* Runs with the device's memory open, again and again, until it returns true: then the work has
+     * ended, and `context` is gone. It must not wait. */
+    bool (*advance)(void *context);
+
+    /* Of work in a graph, which never runs itself: the same work for one launch; free it. */
+    void *(*again)(void *context);
+    void (*drop)(void *context);
+};
+
 struct external_stream {
-    /* Put work into the stream. `advance` runs with the device's memory open, again and again,
-     * until it returns true: then the work has ended. It must not wait. */
-    void (*put)(struct CUstream_st *stream, bool (*advance)(void *context), void *context);
+    /* Put work into the stream, or into the graph that it captures. */
+    void (*put)(struct CUstream_st *stream, const struct external_work *work, void *context);
+
+    bool (*is_captured)(const struct CUstream_st *stream);
 
     /* Launch a kernel, as our own kernels are launched: emulator_submit. */
     emulator_submit_fn launch;

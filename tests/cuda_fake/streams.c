@@ -16,18 +16,10 @@
 #include "tests/cuda_fake/fake.h"
 #include "tests/cuda_fake/items.h"
 
-#define STREAMS_MAX 16
+#define STREAMS_MAX 256
 #define WAIT_NS     200000
 #define RUN_MAX     64   /* items that run between two looks at an event */
 #define ITEMS_MAX   4096 /* of all streams: more are not left lying */
-
-/* Freed when neither the program nor an item needs it. */
-struct CUevent_st {
-    uint64_t recorded, happened; /* records that were put; that have run */
-    struct timespec at;          /* when the newest one ran */
-    bool has_time;
-    int users;
-};
 
 static struct CUstream_st *streams[STREAMS_MAX];
 static int stream_count, item_count, event_count;
@@ -46,7 +38,19 @@ static uint64_t draw(void)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void drop_event(struct CUevent_st *event)
+struct CUevent_st *fake_event_new(bool has_time)
+{
+    struct CUevent_st *event = calloc(1, sizeof(*event));
+
+    if (!event)
+        fake_die("no memory");
+    event->users = 1;
+    event->has_time = has_time;
+    event_count++;
+    return event;
+}
+
+void fake_event_drop(struct CUevent_st *event)
 {
     if (--event->users > 0)
         return;
@@ -79,10 +83,10 @@ static void run_item(struct item *item)
     case ITEM_RECORD:
         item->event.event->happened = item->event.record;
         (void)clock_gettime(CLOCK_MONOTONIC, &item->event.event->at);
-        drop_event(item->event.event);
+        fake_event_drop(item->event.event);
         break;
     case ITEM_WAIT:
-        drop_event(item->event.event);
+        fake_event_drop(item->event.event);
         break;
     case ITEM_EXTERNAL: /* it has ended */
         break;
@@ -95,7 +99,7 @@ static bool can_run(const struct CUstream_st *stream)
 
     if (item && item->kind == ITEM_EXTERNAL) {
         if (!item->external.has_ended)
-            item->external.has_ended = item->external.advance(item->external.context);
+            item->external.has_ended = item->external.work->advance(item->external.context);
         return item->external.has_ended;
     }
     return item && (item->kind != ITEM_WAIT || item->event.event->happened >= item->event.record);
@@ -193,7 +197,7 @@ struct item *fake_put(struct CUstream_st *stream, enum item_kind kind)
         fake_die("work for the default stream");
     item->kind = kind;
     if (stream->graph) {
-        fake_graph_add(stream->graph, item);
+        fake_graph_add(stream, item);
         return item;
     }
     item->number = stream->put = ++numbers;
@@ -215,6 +219,61 @@ void fake_let_run(void)
     fake_memory_close();
 }
 
+struct item *fake_put_record(struct CUstream_st *stream, struct CUevent_st *event)
+{
+    struct item *item = fake_put(stream, ITEM_RECORD);
+
+    item->event.event = event;
+    item->event.record = ++event->recorded;
+    event->users++;
+    event->graph = stream->graph;
+    event->branch = stream->branch;
+    return item;
+}
+
+struct item *fake_put_wait(struct CUstream_st *stream, struct CUevent_st *event)
+{
+    struct item *item = fake_put(stream, ITEM_WAIT);
+
+    item->event.event = event;
+    item->event.record = event->recorded;
+    event->users++;
+    return item;
+}
+
+static bool is_captured(const struct CUstream_st *stream)
+{
+    return stream->graph != NULL;
+}
+
+struct CUstream_st *fake_stream_new(void)
+{
+    struct CUstream_st *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        fake_die("no memory");
+    if (stream_count == STREAMS_MAX)
+        fake_die("more than %d streams", STREAMS_MAX);
+    made->external.put = fake_put_external;
+    made->external.is_captured = is_captured;
+    made->external.launch = fake_put_kernel;
+    made->last = &made->first;
+    streams[stream_count++] = made;
+    return made;
+}
+
+void fake_stream_free(struct CUstream_st *stream)
+{
+    int at = 0;
+
+    while (at < stream_count && streams[at] != stream)
+        at++;
+    if (at == stream_count)
+        fake_die("destroy a stream that does not exist");
+    streams[at] = streams[--stream_count];
+    free(stream);
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
@@ -226,34 +285,20 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
     status = fake_call("cudaStreamCreateWithFlags");
     if (status == 0 && flags != cudaStreamNonBlocking)
         fake_die("a stream that the default stream holds up");
-    if (status == 0 && stream_count == STREAMS_MAX)
-        fake_die("more than %d streams", STREAMS_MAX);
-    if (status == 0) {
-        struct CUstream_st *made = calloc(1, sizeof(*made));
-        if (!made)
-            fake_die("no memory");
-        made->external.put = fake_put_external;
-        made->external.launch = fake_put_kernel;
-        made->last = &made->first;
-        streams[stream_count++] = *stream = made;
-    }
+    if (status == 0)
+        *stream = fake_stream_new();
     fake_unlock();
     return (cudaError_t)status;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    int status, at = 0;
+    int status;
 
     fake_lock();
     status = fake_call("cudaStreamDestroy");
     run_until(stream);
-    while (at < stream_count && streams[at] != stream)
-        at++;
-    if (at == stream_count)
-        fake_die("destroy a stream that does not exist");
-    streams[at] = streams[--stream_count];
-    free(stream);
+    fake_stream_free(stream);
     fake_unlock();
     return (cudaError_t)status;
 }
@@ -277,18 +322,17 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
-    struct item *item;
     int status;
 
     (void)flags;
     fake_lock();
     status = fake_call("cudaStreamWaitEvent");
-    if (status == 0 && event->recorded > event->happened) { /* a fresh event holds nothing up */
-        item = fake_put(stream, ITEM_WAIT);
-        item->event.event = event;
-        item->event.record = event->recorded;
-        event->users++;
-    }
+    if (status == 0 && event->graph)
+        fake_graph_wait(stream, event);
+    else if (status == 0 && stream->graph)
+        fake_die("a captured stream waits for an event that is not in its graph");
+    else if (status == 0 && event->recorded > event->happened) /* a fresh event holds nothing up */
+        (void)fake_put_wait(stream, event);
     fake_unlock();
     return (cudaError_t)status;
 }
@@ -301,14 +345,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 
     fake_lock();
     status = fake_call("cudaEventCreateWithFlags");
-    if (status == 0) {
-        *event = calloc(1, sizeof(**event));
-        if (!*event)
-            fake_die("no memory");
-        (*event)->users = 1;
-        (*event)->has_time = !(flags & cudaEventDisableTiming);
-        event_count++;
-    }
+    if (status == 0)
+        *event = fake_event_new(!(flags & cudaEventDisableTiming));
     fake_unlock();
     return (cudaError_t)status;
 }
@@ -319,24 +357,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
     fake_lock();
     status = fake_call("cudaEventDestroy");
-    drop_event(event);
+    fake_event_drop(event);
     fake_unlock();
     return (cudaError_t)status;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    struct item *item;
     int status;
 
     fake_lock();
     status = fake_call("cudaEventRecord");
-    if (status == 0) {
-        item = fake_put(stream, ITEM_RECORD);
-        item->event.event = event;
-        item->event.record = ++event->recorded;
-        event->users++;
-    }
+    if (status == 0)
+        (void)fake_put_record(stream, event);
     fake_unlock();
     return (cudaError_t)status;
 }

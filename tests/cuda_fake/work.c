@@ -39,13 +39,13 @@ int fake_put_kernel(void *stream, const char *kernel, emulator_body body, const 
     return status;
 }
 
-void fake_put_external(struct CUstream_st *stream, bool (*advance)(void *context), void *context)
+void fake_put_external(struct CUstream_st *stream, const struct external_work *work, void *context)
 {
     struct item *item;
 
     fake_lock();
     item = fake_put(stream, ITEM_EXTERNAL);
-    item->external.advance = advance;
+    item->external.work = work;
     item->external.context = context;
     fake_let_run();
     fake_unlock();

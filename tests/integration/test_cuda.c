@@ -35,9 +35,13 @@ static void test_cuda__models_train_as_on_the_cpu(void **state)
 /* By default kernels run as CUDA graphs. */
 static void test_cuda__graphs_change_no_bits(void **state)
 {
-    static const char *const workers[] = {"1", "2"};
+    static const struct {
+        const char *workers, *setting;
+        bool communicates; /* in its graphs */
+    } rows[] = {{"1", NULL, false}, {"2", "kernels", false}, {"2", NULL, true}, {"3", NULL, true}};
     struct model model = models[0];
     FLEET_AUTO_FREE char *mark = fleet_file_join(folder, "graphed");
+    FLEET_AUTO_FREE char *other = fleet_file_join(folder, "graphed-nccl");
     FLEET_AUTO_FREE char *path = NULL;
     struct job_run plain, graphs;
 
@@ -45,20 +49,24 @@ static void test_cuda__graphs_change_no_bits(void **state)
     model.steps = 8;
     path = write_job(&model, "");
     set("FAKE_CUDA_GRAPHED", mark);
+    set("FAKE_CUDA_GRAPHED_OTHER", other);
     set("FLEET_CUDA_GRAPH", "0");
     run_on("cuda", path, "2", NULL, NULL, &plain);
-    set("FLEET_CUDA_GRAPH", NULL);
     expect_success(&plain, model.steps);
     assert_int_not_equal(access(mark, F_OK), 0); /* the fake makes it, a GPU does not */
-    for (size_t i = 0; i < FLEET_COUNT(workers); i++) {
-        run_on("cuda", path, workers[i], NULL, NULL, &graphs);
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        set("FLEET_CUDA_GRAPH", rows[i].setting);
+        run_on("cuda", path, rows[i].workers, NULL, NULL, &graphs);
         expect_success(&graphs, model.steps);
         assert_true(gpu || unlink(mark) == 0);
+        assert_true(gpu || (unlink(other) == 0) == rows[i].communicates);
         assert_null(strstr(graphs.errors, "without a CUDA graph"));
         assert_string_equal(graphs.sha256, plain.sha256);
         job_run_release(&graphs);
     }
+    set("FLEET_CUDA_GRAPH", NULL);
     set("FAKE_CUDA_GRAPHED", NULL);
+    set("FAKE_CUDA_GRAPHED_OTHER", NULL);
     job_run_release(&plain);
 }
 

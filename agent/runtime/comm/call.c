@@ -64,7 +64,7 @@ static int check_messages(const struct comm *comm, const struct comm_call *call,
     return 0;
 }
 
-static int check(const struct comm *comm, const struct comm_call *call, struct fleet_error *err)
+int comm_check(const struct comm *comm, const struct comm_call *call, struct fleet_error *err)
 {
     const struct operation *operation = &operations[call->operation];
 
@@ -106,7 +106,7 @@ int comm_start(struct comm *comm, const struct comm_call *call, double deadline_
                struct comm_request **out_request, struct fleet_error *err)
 {
     struct comm_request *run = comm->run;
-    int rc = check(comm, call, err);
+    int rc = comm_check(comm, call, err);
 
     if (rc < 0)
         return rc;

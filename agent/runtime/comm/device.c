@@ -8,10 +8,14 @@
 #include "agent/runtime/comm/device.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "agent/runtime/comm/engine.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
 #include "libfleet/plan/tree.h"
 
 int comm_device_check(const struct comm *comm, const struct comm_call *call,
@@ -424,6 +428,8 @@ static int move_on(struct comm_request *run, struct fleet_error *err)
     struct device_rounds *d = &run->device;
     int rc = 1;
 
+    if (run->call.operation == COMM_BARRIER && !d->is_all_put)
+        comm->library->follow(comm->device, run->call.queue);
     d->is_all_put |=
         run->call.operation == COMM_BARRIER ||
         (run->call.operation != COMM_MESSAGES && run->call.count == 0 && !run->call.receive_counts);
@@ -453,4 +459,42 @@ int comm_device_progress(struct comm_request *run, struct fleet_error *err)
     if (d->has_ended && !d->has_told && (run->round > 0 || run->call.operation == COMM_MESSAGES))
         tell(run);
     return d->has_told || (run->round == 0 && run->call.operation != COMM_MESSAGES);
+}
+
+/* ---- in a graph ------------------------------------------------------------------------------ */
+#define LOOK_NS 20000 /* between two looks at the library */
+
+/* 1: what was put is in the graph. */
+static int wait_for_put(struct comm *comm, double deadline_ms, struct fleet_error *err)
+{
+    int rc;
+
+    while ((rc = comm->library->test(comm->device, COMM_DEVICE_BEGUN, err)) == 0) {
+        if (atomic_load(&comm->net->aborted))
+            return fleet_error(err, -ECANCELED, "the communicator was aborted");
+        if (fleet_monotonic_ms() > deadline_ms)
+            return fleet_error(err, -ETIMEDOUT, "%s: the library has not put it into a graph",
+                               comm_operation_name(comm->run->call.operation));
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    return rc;
+}
+
+int comm_device_capture(struct comm *comm, const struct comm_call *call, double deadline_ms,
+                        struct fleet_error *err)
+{
+    struct device_rounds *d = &comm->run->device;
+    int rc = comm_check(comm, call, err);
+
+    if (rc < 0)
+        return rc;
+    comm->run->call = *call;
+    *d = (struct device_rounds){.lists = d->lists, .lists_bytes = d->lists_bytes};
+    while (rc >= 0 && !d->is_all_put) {
+        rc = wait_for_put(comm, deadline_ms, err);
+        if (rc > 0)
+            rc = put_round(comm->run, err);
+    }
+    rc = rc < 0 ? rc : wait_for_put(comm, deadline_ms, err);
+    return rc < 0 ? rc : 0;
 }

@@ -120,6 +120,12 @@ struct comm_device_library {
     int (*collective)(struct comm_device *device, struct backend *queue,
                       const struct comm_call *call, struct fleet_error *err);
 
+    /* Can operations of this version become part of a graph (backend.h)? */
+    bool (*captures)(void);
+
+    /* test() of COMM_DEVICE_ENDED is about all that is in `queue` now. */
+    void (*follow)(struct comm_device *device, struct backend *queue);
+
     /* What is in the queue ends soon, with or without a result. Does not wait. */
     void (*abort)(struct comm_device *device);
 
@@ -142,6 +148,17 @@ int comm_use_device(struct comm *comm, const struct comm_device_library *library
 
 /* Can calls of this communicator have a queue? */
 bool comm_has_device(const struct comm *comm);
+
+/*
+ * Make `call`, which has a queue, part of the graph that is being captured from this queue: without
+ * messages between the ranks, and nothing runs. It returns when the library has put all of it. All
+ * ranks of `comm` capture the same calls in the same order; they have made each of them before, so
+ * that nothing is left to allocate or to connect. To run the graph, all of them put it into their
+ * queue, then run a barrier with this queue: by it a lost rank is noticed. Errors are those of the
+ * library and of comm_run(); -ENOTSUP: it cannot be captured.
+ */
+int comm_device_capture(struct comm *comm, const struct comm_call *call, double deadline_ms,
+                        struct fleet_error *err);
 
 /*
  * Work of this rank alone for the next call of `comm`, in the queue of that call. The memory lasts

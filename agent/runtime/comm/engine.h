@@ -204,6 +204,11 @@ void comm_post_receive(struct comm_request *run, int peer, void *data, size_t by
 /* The request's scratch memory of at least `bytes` bytes. Its old content is lost. */
 void *comm_scratch(struct comm_request *run, size_t bytes);
 
+/* ---- call.c ---------------------------------------------------------------------------------- */
+
+/* May the call start now? Errors of comm_start(). */
+int comm_check(const struct comm *comm, const struct comm_call *call, struct fleet_error *err);
+
 /* ---- frame.c --------------------------------------------------------------------------------- */
 
 /* Make the next frame of a stream of a pair pending: the outgoing one if `is_out`. */

@@ -95,12 +95,12 @@ static void run_alone(const struct communication_work *x, const void *in, void *
 }
 
 /* Halves and messages of dgc lie in the host's memory; so does a broadcast that is also a copy. */
-static bool can_use_device(const struct communication_work *x)
+bool communication_uses_device(const struct comm *comm, const struct program_op *op)
 {
-    bool is_halves = x->op->attributes.wire == OP_WIRE_FP16;
-    bool is_copy = x->op->kind == OP_BROADCAST && x->op->attributes.space == OP_SPACE_NONE;
+    bool is_halves = op->attributes.wire == OP_WIRE_FP16;
+    bool is_copy = op->kind == OP_BROADCAST && op->attributes.space == OP_SPACE_NONE;
 
-    return comm_has_device(x->comm) && !is_halves && !is_copy && x->op->kind != OP_DGC_GATHER;
+    return comm_has_device(comm) && !is_halves && !is_copy && op->kind != OP_DGC_GATHER;
 }
 
 /* All replicas take part; the map says which of them send. */
@@ -129,44 +129,69 @@ static int gather_messages(const struct communication_work *x)
                            m->all, communication_deadline(x), x->err);
 }
 
-int communication_run(const struct communication *c, struct backend *backend,
-                      const struct program *program, const struct program_op *op, const void *in,
-                      void *out, struct fleet_error *err)
+static int run_work(struct communication_work *x, const void *in, void *out)
 {
-    struct communication_work x = {.c = c,
-                                   .backend = backend,
-                                   .program = program,
-                                   .op = op,
-                                   .comm = c->groups[op->attributes.group],
-                                   .err = err};
+    const struct communication *c = x->c;
+    const struct program_op *op = x->op;
     bool is_sum =
         op->section == PROGRAM_SECTION_EXCHANGE && op->attributes.space == OP_SPACE_GRADIENTS;
     int rc;
 
     if (op->kind == OP_TREE_SUM && op->attributes.owned)
-        return communication_run_divided(&x, out) < 0 ? fail(&x) : 0;
+        return communication_run_divided(x, out) < 0 ? fail(x) : 0;
     if (gathers_is(op))
-        return run_gather(&x, in, out) < 0 ? fail(&x) : 0;
+        return run_gather(x, in, out) < 0 ? fail(x) : 0;
     if (is_sum)
-        communication_fold(&x);
+        communication_fold(x);
     if (op->attributes.phase == OP_PHASE_DENSE && c->messages.all) {
-        (void)communication_add_nodes(&x); /* messages take the place of the sum over ranks */
+        (void)communication_add_nodes(x); /* messages take the place of the sum over ranks */
         return 0;
     }
-    if (!x.comm || x.comm->world == 1) {
-        run_alone(&x, in, out);
+    if (!x->comm || x->comm->world == 1) {
+        run_alone(x, in, out);
         return 0;
     }
-    x.on_device = can_use_device(&x);
+    x->on_device = communication_uses_device(x->comm, op);
     if (op->kind == OP_DGC_GATHER)
-        rc = gather_messages(&x);
+        rc = gather_messages(x);
     else if (is_sum)
-        rc = communication_run_gradients(&x);
+        rc = communication_run_gradients(x);
     else if (op->attributes.space != OP_SPACE_NONE)
-        rc = communication_run_range(&x, out);
+        rc = communication_run_range(x, out);
     else
-        rc = run_operands(&x, in, out);
-    return rc < 0 ? fail(&x) : 0;
+        rc = run_operands(x, in, out);
+    return rc < 0 ? fail(x) : 0;
+}
+
+static struct communication_work work_of(const struct communication *c, struct backend *backend,
+                                         const struct program *program, const struct program_op *op,
+                                         struct fleet_error *err)
+{
+    return (struct communication_work){.c = c,
+                                       .backend = backend,
+                                       .program = program,
+                                       .op = op,
+                                       .comm = c->groups[op->attributes.group],
+                                       .err = err};
+}
+
+int communication_run(const struct communication *c, struct backend *backend,
+                      const struct program *program, const struct program_op *op, const void *in,
+                      void *out, struct fleet_error *err)
+{
+    struct communication_work x = work_of(c, backend, program, op, err);
+
+    return run_work(&x, in, out);
+}
+
+int communication_capture(const struct communication *c, struct backend *backend,
+                          const struct program *program, const struct program_op *op,
+                          const void *in, void *out, struct fleet_error *err)
+{
+    struct communication_work x = work_of(c, backend, program, op, err);
+
+    x.is_captured = true;
+    return run_work(&x, in, out);
 }
 
 static const struct program_var *operand_of(const struct program *program,

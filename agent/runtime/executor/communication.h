@@ -33,6 +33,9 @@ struct communication {
     void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
     bool any_order; /* reductions may add in an order of the device's library */
+    bool captures;  /* on all ranks: operators may be part of a graph, and all replicas have a
+                       micro-batch */
+    bool is_even;   /* all replicas have equally many micro-batches */
 
     double (*deadline_ms)(void *context); /* for an operation that starts now */
     void *context;
@@ -58,6 +61,28 @@ struct communication {
 
 /* Bytes of host memory that any one operator of `program` needs in this rank's groups. */
 size_t communication_workspace(const struct communication *c, const struct program *program);
+
+/*
+ * Communication inside a graph (backend.h). communication_can_capture(): `op` communicates in the
+ * queue of the device alone, and has work there. communication_capture() is communication_run()
+ * while the queue of `backend` is captured; the operator has run before.
+ */
+bool communication_can_capture(const struct communication *c, const struct program_op *op);
+int communication_capture(const struct communication *c, struct backend *backend,
+                          const struct program *program, const struct program_op *op,
+                          const void *in, void *out, struct fleet_error *err);
+
+/* The groups of some operators: bit g is the group of the axes g. */
+typedef uint64_t communication_groups;
+
+/* Has each rank of the groups called this with `is_ready`? Then *out is true. */
+int communication_agree(const struct communication *c, communication_groups groups, bool is_ready,
+                        bool *out, struct fleet_error *err);
+
+/* Wait until all that is in the queue of `backend` has ended, on all ranks of the groups: they have
+ * put the same graph. Errors of comm_wait(). */
+int communication_await(const struct communication *c, communication_groups groups,
+                        struct backend *backend, struct fleet_error *err);
 
 /* Post all messages between stages of a pipeline at once, and wait until all have arrived. `posts`
  * is memory for as many comm_messages. Errors of comm_messages(). */

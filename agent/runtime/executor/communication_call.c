@@ -5,12 +5,19 @@
 #include <string.h>
 
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/executor/communication_internal.h"
 #include "libfleet/base/error.h"
 
 double communication_deadline(const struct communication_work *x)
 {
     return x->c->deadline_ms(x->c->context);
+}
+
+int communication_make(const struct communication_work *x, const struct comm_call *call)
+{
+    return x->is_captured ? comm_device_capture(x->comm, call, communication_deadline(x), x->err)
+                          : comm_run(x->comm, call, communication_deadline(x), x->err);
 }
 
 enum comm_reduction communication_reduction(const struct program_op *op)
@@ -70,7 +77,7 @@ static int send_or_receive(const struct communication_work *x, void *data, int64
     if (message.peer < 0 || message.peer >= x->comm->world)
         return fleet_error(x->err, -EINVAL, "place %d has no neighbour %d in a group of %d",
                            x->comm->rank, x->op->attributes.shift, x->comm->world);
-    return comm_run(x->comm, &call, communication_deadline(x), x->err);
+    return communication_make(x, &call);
 }
 
 /* `count` elements are given, or received by RECEIVE. The two may be the same memory where
@@ -101,5 +108,5 @@ int communication_call(const struct communication_work *x, const void *send, voi
         return send_or_receive(x, x->op->kind == OP_SEND ? (void *)send : receive, count, type);
     if (x->op->kind == OP_BROADCAST && receive != send && x->comm->rank == call.root)
         memcpy(receive, send, (size_t)count * comm_type_size(type));
-    return comm_run(x->comm, &call, communication_deadline(x), x->err);
+    return communication_make(x, &call);
 }

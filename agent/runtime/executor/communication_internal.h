@@ -5,7 +5,7 @@
 /*
  * What the files of communication.h share, for them alone: communication.c (which operator is which
  * call), communication_call.c (one call of comm.h), communication_ranges.c (operators over a range
- * of a flat space).
+ * of a flat space), communication_graph.c (inside graphs).
  */
 
 #include <stdbool.h>
@@ -24,14 +24,23 @@ struct communication_work {
     const struct program *program;
     const struct program_op *op;
     struct comm *comm;
-    bool on_device; /* collectives use the device's memory, in the queue of `backend` */
+    bool is_captured; /* into a graph: nothing runs */
+    bool on_device;   /* collectives use the device's memory, in the queue of `backend` */
     struct fleet_error *err;
 };
+
+/* ---- communication.c ------------------------------------------------------------------------- */
+
+/* Does the operator communicate in the memory of the devices, by their library? */
+bool communication_uses_device(const struct comm *comm, const struct program_op *op);
 
 /* ---- communication_call.c -------------------------------------------------------------------- */
 
 /* For a call that starts now, in monotonic ms. */
 double communication_deadline(const struct communication_work *x);
+
+/* Make a call of comm.h for the operator. */
+int communication_make(const struct communication_work *x, const struct comm_call *call);
 
 /* The device's queue for the call; NULL: the host makes it. */
 struct backend *communication_queue(const struct communication_work *x);

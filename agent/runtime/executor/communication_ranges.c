@@ -56,7 +56,7 @@ static int sum_in_tree(const struct communication_work *x)
                                                         .deadline_ms = communication_deadline(x)},
                                 x->err);
     else
-        rc = comm_run(x->comm, &call, communication_deadline(x), x->err);
+        rc = communication_make(x, &call);
     for (int n = 0; n < count; n++)
         communication_end_view(x, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE, slots[n]);
     return rc;
@@ -128,7 +128,7 @@ static int sum_in_any_order(const struct communication_work *x)
                                    .queue = x->backend,
                                    .any_order = true};
 
-    return comm_run(x->comm, &call, communication_deadline(x), x->err);
+    return communication_make(x, &call);
 }
 
 int communication_run_gradients(const struct communication_work *x)
@@ -164,7 +164,7 @@ static int run_owned(const struct communication_work *x, float *seen)
             call.send = part;
         }
         if (call.count > 0)
-            rc = comm_run(x->comm, &call, communication_deadline(x), x->err);
+            rc = communication_make(x, &call);
     }
     return rc;
 }

@@ -205,9 +205,8 @@ int executor_bind(struct executor *executor, const struct communication *communi
     bool wants_queue =
         communication && !communication->in_compute_queue && executor->communications > 0;
 
+    graphs_forget(executor->graphs); /* before a communicator that is in them may be freed */
     executor->bound = communication;
-    if (communication)
-        graphs_forget(executor->graphs);
     if (!wants_queue && executor->queue) {
         queue_free(executor->queue);
         executor->queue = NULL;

@@ -4,8 +4,8 @@
 
 /*
  * What the files of executor.h share, for them alone: executor.c (what is prepared once),
- * executor_launch.c (one operator), executor_run.c (a section), executor_stages.c (the parts of a
- * stage of a pipeline, and its messages).
+ * executor_launch.c (one operator), executor_run.c (a section), executor_whole.c (a section as one
+ * graph), executor_stages.c (the parts of a stage of a pipeline, and its messages).
  */
 
 #include <stdatomic.h>
@@ -65,6 +65,30 @@ struct executor {
 
 /* A message between stages of a pipeline. */
 bool executor_is_message(const struct program_op *op);
+
+/* ---- executor_run.c -------------------------------------------------------------------------- */
+
+/* Not in this run: an evaluation has no backward part. */
+bool executor_is_left_out(const struct launch *launch, const struct run_scalars *scalars);
+
+/* Can the kernel of `launch` be part of a graph? */
+bool executor_can_capture(const struct launch *launch);
+
+/* ---- executor_whole.c ------------------------------------------------------------------------ */
+
+/* A section, with the exchange that starts in it. */
+struct executor_whole {
+    enum program_section section;
+    const struct executor_bases *bases, *ahead; /* `ahead`: of EXCHANGE; NULL: it does not start */
+    const struct run_scalars *scalars;
+    const atomic_bool *stop;
+    int (*run)(struct executor *executor, const struct executor_whole *whole,
+               struct fleet_error *err); /* operator by operator, or in parts */
+};
+
+/* Run the section: as one graph with its communication, if that can be; else by `run`. */
+int executor_run_whole(struct executor *executor, const struct executor_whole *whole,
+                       struct fleet_error *err);
 
 /* ---- executor_launch.c ----------------------------------------------------------------------- */
 

@@ -27,13 +27,13 @@ static int start_ready(struct executor *executor, int at, const struct executor_
     return rc;
 }
 
-static bool is_left_out(const struct launch *launch, const struct run_scalars *scalars)
+bool executor_is_left_out(const struct launch *launch, const struct run_scalars *scalars)
 {
     return scalars->evaluation && (launch->op->backward || launch->op->attributes.training);
 }
 
 /* A graph has the sizes of its launches. Those of dgc's messages differ from update to update. */
-static bool can_be_captured(const struct launch *launch)
+bool executor_can_capture(const struct launch *launch)
 {
     return launch->kernel && launch->op->kind != OP_DGC_SELECT && launch->op->kind != OP_DGC;
 }
@@ -46,13 +46,13 @@ static int part_end(const struct executor *executor, int at, int end, bool is_ah
     const struct launch *launches = executor->launches;
     int i = at + 1, ready = end;
 
-    if (!executor->graphs || !can_be_captured(&launches[at]) || scalars->absent ||
-        is_left_out(&launches[at], scalars))
+    if (!executor->graphs || !executor_can_capture(&launches[at]) || scalars->absent ||
+        executor_is_left_out(&launches[at], scalars))
         return i;
     if (is_ahead && executor->started < executor->front_end)
         ready = launches[executor->started].ready;
-    for (; i < end && i <= ready && can_be_captured(&launches[i]); i++)
-        if (executor->queue && !is_left_out(&launches[i], scalars) &&
+    for (; i < end && i <= ready && executor_can_capture(&launches[i]); i++)
+        if (executor->queue && !executor_is_left_out(&launches[i], scalars) &&
             launches[i].waits_for > launches[at].waits_for)
             break;
     return i;
@@ -71,7 +71,7 @@ static int launch_kernels(void *context, struct fleet_error *err)
     int rc = 0;
 
     for (int i = part->key.first; i < part->key.end && rc == 0; i++)
-        if (!is_left_out(&launches[i], part->scalars))
+        if (!executor_is_left_out(&launches[i], part->scalars))
             rc = executor_launch_kernel(part->executor, &launches[i], &part->key.bases,
                                         part->scalars, err);
     return rc;
@@ -98,7 +98,10 @@ static int run_part(struct executor *executor, int first, int end,
     if (launch->waits_for != EXECUTOR_NONE)
         rc = executor_await(executor, &executor->launches[launch->waits_for], err);
     if (rc == 0)
-        rc = graphs_run(executor->graphs, &part.key, scalars, launch_kernels, &part, err);
+        rc = graphs_run(executor->graphs, &part.key, scalars,
+                        &(struct graphs_part){
+                            .run = launch_kernels, .capture = launch_kernels, .context = &part},
+                        err);
     *executor_time_of(executor, launch->op) +=
         (fleet_monotonic_ms() - started_ms) * 1e-3 - (executor->times.waited_s - waited_s);
     return rc;
@@ -115,7 +118,7 @@ static int run_from(struct executor *executor, int first, int end,
         next = part_end(executor, i, end, ahead != NULL, scalars);
         if (next > i + 1)
             rc = run_part(executor, i, next, bases, scalars, stop, err);
-        else if (!is_left_out(&executor->launches[i], scalars))
+        else if (!executor_is_left_out(&executor->launches[i], scalars))
             rc = executor_launch_one(executor, i, bases, scalars, stop, err);
         if (rc == 0 && ahead)
             rc = start_ready(executor, next - 1, ahead, err);
@@ -123,21 +126,47 @@ static int run_from(struct executor *executor, int first, int end,
     return rc;
 }
 
-int executor_run(struct executor *executor, enum program_section section,
-                 const struct executor_bases *bases, const struct run_scalars *scalars,
-                 const atomic_bool *stop, struct fleet_error *err)
+static int run_last(struct executor *executor, const struct executor_whole *whole,
+                    struct fleet_error *err)
 {
+    const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
+    int rc = run_from(executor, first[0], first[1], whole->bases,
+                      executor->queue ? whole->ahead : NULL, whole->scalars, whole->stop, err);
+
+    if (rc == 0 && executor->last_put != EXECUTOR_NONE) {
+        rc = executor_await(executor, &executor->launches[executor->last_put], err);
+        executor->last_put = EXECUTOR_NONE;
+    }
+    if (rc < 0)
+        executor_cancel(executor);
+    return rc;
+}
+
+static int run_section(struct executor *executor, const struct executor_whole *whole,
+                       struct fleet_error *err)
+{
+    enum program_section section = whole->section;
     bool is_exchange = section == PROGRAM_SECTION_EXCHANGE;
     int first = is_exchange ? executor->started : executor->first[section];
-    int rc =
-        run_from(executor, first, executor->first[section + 1], bases, NULL, scalars, stop, err);
+    int rc = run_from(executor, first, executor->first[section + 1], whole->bases, NULL,
+                      whole->scalars, whole->stop, err);
 
     if (rc < 0) {
         executor_cancel(executor);
         return rc;
     }
-    if (is_exchange || executor->last_put != EXECUTOR_NONE)
-        rc = executor_await_all(executor, err);
+    return is_exchange || executor->last_put != EXECUTOR_NONE ? executor_await_all(executor, err)
+                                                              : 0;
+}
+
+int executor_run(struct executor *executor, enum program_section section,
+                 const struct executor_bases *bases, const struct run_scalars *scalars,
+                 const atomic_bool *stop, struct fleet_error *err)
+{
+    const struct executor_whole whole = {
+        .section = section, .bases = bases, .scalars = scalars, .stop = stop, .run = run_section};
+    int rc = executor_run_whole(executor, &whole, err);
+
     if (rc == 0 && (section == PROGRAM_SECTION_CHECK || scalars->evaluation))
         rc = backend_finish(executor->backend, err);
     return rc;
@@ -148,17 +177,14 @@ int executor_run_last(struct executor *executor, const struct executor_bases *ba
                       const struct run_scalars *scalars, const atomic_bool *stop,
                       struct fleet_error *err)
 {
-    const int *first = &executor->first[PROGRAM_SECTION_MICRO_BATCH];
-    int rc = run_from(executor, first[0], first[1], bases, executor->queue ? exchange_bases : NULL,
-                      scalars, stop, err);
+    const struct executor_whole whole = {.section = PROGRAM_SECTION_MICRO_BATCH,
+                                         .bases = bases,
+                                         .ahead = exchange_bases,
+                                         .scalars = scalars,
+                                         .stop = stop,
+                                         .run = run_last};
 
-    if (rc == 0 && executor->last_put != EXECUTOR_NONE) {
-        rc = executor_await(executor, &executor->launches[executor->last_put], err);
-        executor->last_put = EXECUTOR_NONE;
-    }
-    if (rc < 0)
-        executor_cancel(executor);
-    return rc;
+    return executor_run_whole(executor, &whole, err);
 }
 
 int executor_inspect(struct executor *executor, const struct executor_bases *bases,

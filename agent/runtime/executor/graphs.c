@@ -61,7 +61,8 @@ int graphs_count(const struct graphs *graphs)
 static bool is_same(const struct graph_key *a, const struct graph_key *b)
 {
     return a->first == b->first && a->end == b->end && a->seed == b->seed &&
-           a->evaluation == b->evaluation && memcmp(&a->bases, &b->bases, sizeof(a->bases)) == 0;
+           a->evaluation == b->evaluation && memcmp(&a->bases, &b->bases, sizeof(a->bases)) == 0 &&
+           memcmp(&a->ahead, &b->ahead, sizeof(a->ahead)) == 0;
 }
 
 static struct entry *find(const struct graphs *graphs, const struct graph_key *key)
@@ -85,14 +86,14 @@ static void add(struct graphs *graphs, const struct graph_key *key)
 }
 
 /* -ENOTSUP: nothing has run. */
-static int capture(struct graphs *graphs, struct entry *entry, graphs_kernels run, void *context,
+static int capture(struct graphs *graphs, struct entry *entry, const struct graphs_part *part,
                    struct fleet_error *err)
 {
     int rc = backend_capture_begin(graphs->backend, err);
 
     if (rc < 0)
         return rc;
-    rc = run(context, err);
+    rc = part->capture(part->context, err);
     if (rc < 0) {
         (void)backend_capture_end(graphs->backend, NULL, NULL);
         return rc;
@@ -100,8 +101,27 @@ static int capture(struct graphs *graphs, struct entry *entry, graphs_kernels ru
     return backend_capture_end(graphs->backend, &entry->graph, err);
 }
 
+/* -ENOTSUP: a rank could not capture the part. */
+static int capture_on_all(struct graphs *graphs, struct entry *entry,
+                          const struct graphs_part *part, struct fleet_error *err)
+{
+    int rc = capture(graphs, entry, part, err), agreed;
+    bool have_all = false;
+
+    if (!part->agree || (rc < 0 && rc != -ENOTSUP))
+        return rc;
+    agreed = part->agree(part->context, rc == 0, &have_all, err);
+    return agreed < 0 || have_all ? agreed : -ENOTSUP;
+}
+
+static void drop(struct graphs *graphs, struct entry *entry)
+{
+    backend_graph_free(graphs->backend, entry->graph);
+    entry->graph = NULL;
+}
+
 int graphs_run(struct graphs *graphs, const struct graph_key *key,
-               const struct run_scalars *scalars, graphs_kernels run, void *context,
+               const struct run_scalars *scalars, const struct graphs_part *part,
                struct fleet_error *err)
 {
     struct entry *entry = find(graphs, key);
@@ -110,15 +130,21 @@ int graphs_run(struct graphs *graphs, const struct graph_key *key,
     if (!entry)
         add(graphs, key);
     if (!entry || entry->is_refused)
-        return run(context, err);
+        return part->run(part->context, err);
     if (!entry->graph)
-        rc = capture(graphs, entry, run, context, err);
+        rc = capture_on_all(graphs, entry, part, err);
     if (rc == 0)
         rc = backend_replay(graphs->backend, entry->graph, scalars, err);
+    if (rc == -ESTALE && part->agree) { /* the other ranks replay theirs */
+        drop(graphs, entry);
+        rc = capture(graphs, entry, part, err);
+        if (rc == 0)
+            rc = backend_replay(graphs->backend, entry->graph, scalars, err);
+        return rc;
+    }
     if (rc != -ENOTSUP && rc != -ESTALE)
         return rc;
     entry->is_refused = rc == -ENOTSUP;
-    backend_graph_free(graphs->backend, entry->graph);
-    entry->graph = NULL;
-    return run(context, err);
+    drop(graphs, entry);
+    return part->run(part->context, err);
 }

@@ -152,6 +152,10 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
 
 /* ---- the device's library -------------------------------------------------------------------- */
 
+/* What a rank says of itself. */
+#define HAS_LIBRARY 1
+#define CAPTURES    2 /* communication may be part of graphs */
+
 /* Does each rank have the library? A rank without it says why, once. */
 static int agree_on_library(struct trainer *trainer, const struct comm_device_library **library,
                             struct fleet_error *err)
@@ -160,15 +164,21 @@ static int agree_on_library(struct trainer *trainer, const struct comm_device_li
     struct fleet_error why = {.text = ""};
     int world = trainer->generation.world, rc;
     FLEET_AUTO_FREE uint8_t *all = calloc((size_t)world, 1);
-    uint8_t mine = trainer->device.kind->collectives(library, &why) == 0;
+    bool is_there = trainer->device.kind->collectives(library, &why) == 0;
+    uint8_t mine = is_there ? HAS_LIBRARY : 0;
 
     fleet_assert(all != NULL);
+    if (is_there && backend_captures(trainer->device.backend) && (*library)->captures())
+        mine |= CAPTURES;
     rc = comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                          err);
-    for (int r = 0; r < world && rc == 0; r++)
+    trainer->net.groups.captures = rc == 0;
+    for (int r = 0; r < world && rc == 0; r++) {
         if (!all[r])
             *library = NULL;
-    if (rc == 0 && !mine && !has_said) {
+        trainer->net.groups.captures &= (all[r] & CAPTURES) != 0;
+    }
+    if (rc == 0 && !is_there && !has_said) {
         has_said = true;
         trainer_note(trainer, "Ranks exchange gradients by way of the host's memory: %s", why.text);
     }
@@ -221,6 +231,7 @@ static void bring_sums(struct trainer *trainer, struct communication *c)
     c->nodes = tree_nodes(range->leaves, range->first, range->end, nodes);
     c->leaves = range->leaves;
     c->averaged = (double)update_averaged(trainer);
+    c->is_even = range->leaves % trainer->generation.replicas == 0;
     if (trainer->generation.replicas == 1 || exchange_divides(trainer) ||
         !exchanges_all(&trainer->job.plan.program))
         return;
@@ -291,8 +302,12 @@ int exchange_open(struct trainer *trainer, struct fleet_error *err)
                                 .deadline_ms = deadline_of,
                                 .context = trainer};
     bring_sums(trainer, c);
-    if ((rc = open_device(trainer, c->in_compute_queue, err)) < 0 ||
-        (rc = open_groups(trainer, err)) < 0 || (rc = reserve_workspace(trainer, err)) < 0)
+    trainer->net.groups.captures = false;
+    if ((rc = open_device(trainer, c->in_compute_queue, err)) < 0)
+        return rc;
+    c->captures = trainer->net.groups.captures &&
+                  trainer->generation.range.leaves >= trainer->generation.replicas;
+    if ((rc = open_groups(trainer, err)) < 0 || (rc = reserve_workspace(trainer, err)) < 0)
         return rc;
     return executor_bind(trainer->device.executor, c, err);
 }

@@ -26,6 +26,7 @@ typedef enum cudaError {
     cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureUnjoined = 904,
     cudaErrorStreamCaptureWrongThread = 908,
     cudaErrorUnknown = 999,
 } cudaError_t;
