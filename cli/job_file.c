@@ -174,25 +174,45 @@ static void add_variables(struct words *words, const cJSON *list)
     }
 }
 
-char **job_file_command(const struct fleetjob *job)
+static char **read_command(const cJSON *template)
 {
-    const cJSON *container = fleet_json_at(job->spec.worker.template_, "spec.containers[0]");
+    const cJSON *container = fleet_json_at(template, "spec.containers[0]");
     const cJSON *command = fleet_json_at(container, "command");
     struct words words = {0};
 
-    if (job->spec.has_training || !cJSON_IsArray(command) || cJSON_GetArraySize(command) == 0)
+    if (!cJSON_IsArray(command) || cJSON_GetArraySize(command) == 0)
         return NULL;
     add_list(&words, command);
     add_list(&words, fleet_json_at(container, "args"));
     return words.items;
 }
 
-char **job_file_environment(const struct fleetjob *job)
+char **job_file_command(const struct fleetjob *job)
+{
+    return job->spec.has_training ? NULL : read_command(job->spec.worker.template_);
+}
+
+char **job_file_server_command(const struct fleetjob *job)
+{
+    return read_command(fleetjob_server_template(job));
+}
+
+static char **read_environment(const cJSON *template)
 {
     struct words words = {0};
 
-    add_variables(&words, fleet_json_at(job->spec.worker.template_, "spec.containers[0].env"));
+    add_variables(&words, fleet_json_at(template, "spec.containers[0].env"));
     return words.items;
+}
+
+char **job_file_environment(const struct fleetjob *job)
+{
+    return read_environment(job->spec.worker.template_);
+}
+
+char **job_file_server_environment(const struct fleetjob *job)
+{
+    return read_environment(fleetjob_server_template(job));
 }
 
 void job_file_free_command(char **command)

@@ -40,7 +40,11 @@ char **job_file_command(const struct fleetjob *job);
  * are none. */
 char **job_file_environment(const struct fleetjob *job);
 
-/* Free either list. NULL is fine. */
+/* The same for the servers of a job with spec.server. */
+char **job_file_server_command(const struct fleetjob *job);
+char **job_file_server_environment(const struct fleetjob *job);
+
+/* Free any of these lists. NULL is fine. */
 void job_file_free_command(char **command);
 
 /* Ranks of the job at its number of workers. */

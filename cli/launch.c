@@ -58,6 +58,17 @@ static int check_script(const struct launch_options *launch, const char *script,
     return 0;
 }
 
+static int run_servers(const struct launch_options *launch, char **words)
+{
+    FLEET_AUTO_FREE char **command = launch_command(launch, words);
+    const struct launch_servers what = {.options = launch,
+                                        .title = "fleetjob launch",
+                                        .server = {.command = command},
+                                        .worker = {.command = command}};
+
+    return launch_servers_run(&what);
+}
+
 int cli_launch(int argc, char **argv)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -72,16 +83,12 @@ int cli_launch(int argc, char **argv)
         (void)fprintf(stderr, "fleetjob launch: --log_dir: %s\n", err.text);
         return ARGUMENTS_NO;
     }
-    if (launch.has_servers && launch.prints_job) {
-        (void)fprintf(stderr, "fleetjob launch: --print-job: a FleetJob has no servers yet\n");
-        return ARGUMENTS_USAGE;
-    }
     if (!launch.prints_job && check_script(&launch, argv[launch.first], &err) < 0) {
         (void)fprintf(stderr, "fleetjob launch: %s\n", err.text);
         return ARGUMENTS_NO;
     }
-    if (launch.has_servers)
-        return launch_servers_run(&launch, argv + launch.first);
+    if (launch.has_servers && !launch.prints_job)
+        return run_servers(&launch, argv + launch.first);
     job = launch_job(&launch, argv + launch.first);
     if (!launch.prints_job)
         return run_job(job);

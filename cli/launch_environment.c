@@ -53,14 +53,14 @@ static bool is_hidden(const char *entry)
 
 char **launch_environment(const struct launch_options *options,
                           const struct launch_endpoints *endpoints, const char *secret,
-                          bool is_server, int index)
+                          bool is_server, int index, char *const *own)
 {
-    const struct fleet_strbuf *own = is_server ? &endpoints->servers : &endpoints->workers;
+    const struct fleet_strbuf *addresses = is_server ? &endpoints->servers : &endpoints->workers;
     const char *role = is_server ? "PSERVER" : "TRAINER";
     FLEET_AUTO_FREE char *host = NULL, *port = NULL;
     struct list list = {0};
 
-    launch_endpoints_at(own, index, &host, &port);
+    launch_endpoints_at(addresses, index, &host, &port);
     add(&list, "PADDLE_PSERVERS_IP_PORT_LIST=%s", endpoints->servers.text);
     add(&list, "PADDLE_TRAINER_ENDPOINTS=%s", endpoints->workers.text);
     add(&list, "PADDLE_TRAINERS_NUM=%d", options->workers);
@@ -76,7 +76,10 @@ char **launch_environment(const struct launch_options *options,
         add(&list, "CUDA_VISIBLE_DEVICES=%s", options->devices);
     if (options->log_folder)
         add(&list, "PADDLE_LOG_DIR=%s", options->log_folder);
-    if (!getenv("FLEET_WORLD_SECRET"))
+    for (; own && *own; own++)
+        if (!has_name(&list, *own))
+            add(&list, "%s", *own);
+    if (!getenv("FLEET_WORLD_SECRET") && !has_name(&list, "FLEET_WORLD_SECRET="))
         add(&list, "FLEET_WORLD_SECRET=%s", secret);
     for (char **entry = environ; *entry; entry++)
         if (!is_hidden(*entry) && !has_name(&list, *entry) &&

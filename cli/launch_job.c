@@ -64,7 +64,7 @@ static void add_command(const struct launch_options *o, char **command, cJSON *c
     FLEET_AUTO_FREE char **words = launch_command(o, command);
     cJSON *list = fleet_json_set_list(container, "command");
 
-    if (o->log_folder)
+    if (o->log_folder && !o->has_servers) /* servers have no rank */
         add_log_shell(o, list);
     for (char **one = words; *one; one++)
         fleet_json_add_string(list, *one);
@@ -89,7 +89,10 @@ cJSON *launch_job(const struct launch_options *options, char **command)
     fleet_json_set_string(fleet_json_set_object(job, "metadata"), "name", options->job_id);
     spec = fleet_json_set_object(job, "spec");
     worker = fleet_json_set_object(spec, "worker");
-    fleet_json_set_number(worker, "replicas", options->nodes_max);
+    fleet_json_set_number(worker, "replicas",
+                          options->has_servers ? options->workers : options->nodes_max);
+    if (options->has_servers)
+        fleet_json_set_number(fleet_json_set_object(spec, "server"), "replicas", options->servers);
     if (options->nodes_min < options->nodes_max) {
         fleet_json_set_number(worker, "minReplicas", options->nodes_min);
         fleet_json_set_number(worker, "maxReplicas", options->nodes_max);

@@ -42,9 +42,9 @@ struct process {
 };
 
 struct group {
-    const struct launch_options *options;
+    const struct launch_servers *what;
+    const struct launch_options *options; /* of `what` */
     struct launch_endpoints endpoints;
-    char **command;
     char secret[33];
     uv_loop_t loop;
     uv_signal_t child, signals[SIGNALS];
@@ -58,6 +58,11 @@ struct group {
 static const char *role_of(const struct process *p)
 {
     return p->is_server ? "server" : "worker";
+}
+
+static const struct launch_program *program_of(const struct process *p)
+{
+    return p->is_server ? &p->group->what->server : &p->group->what->worker;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -139,10 +144,11 @@ static int open_log(const struct process *p)
 static int start_child(struct process *p, const int stdio[3])
 {
     struct group *g = p->group;
-    char **environment =
-        launch_environment(g->options, &g->endpoints, g->secret, p->is_server, p->index);
-    const struct fleet_child child = {.path = g->command[0],
-                                      .arguments = g->command,
+    const struct launch_program *program = program_of(p);
+    char **environment = launch_environment(g->options, &g->endpoints, g->secret, p->is_server,
+                                            p->index, program->environment);
+    const struct fleet_child child = {.path = program->command[0],
+                                      .arguments = program->command,
                                       .environment = environment,
                                       .fds = {{stdio[0], 0}, {stdio[1], 1}, {stdio[2], 2}},
                                       .fd_count = 3,
@@ -199,8 +205,8 @@ static void start(struct process *p)
 
     if (rc == 0 || g->phase == STOPPING)
         return;
-    (void)fprintf(stderr, "fleetjob launch: %s %d cannot start: %s: %s\n", role_of(p), p->index,
-                  g->command[0], strerror(-rc));
+    (void)fprintf(stderr, "%s: %s %d cannot start: %s: %s\n", g->what->title, role_of(p), p->index,
+                  program_of(p)->command[0], strerror(-rc));
     stop(g, ARGUMENTS_NO);
 }
 
@@ -238,7 +244,7 @@ static void failed(struct process *p, int exit_code)
         start(p); /* (1) */
         return;
     }
-    (void)fprintf(stderr, "fleetjob launch: ");
+    (void)fprintf(stderr, "%s: ", g->what->title);
     print_end(p, exit_code);
     if (is_too_late)
         (void)fprintf(stderr, " after all servers had ended");
@@ -338,19 +344,20 @@ static void run(struct group *g)
     (void)uv_loop_close(&g->loop);
 }
 
-int launch_servers_run(const struct launch_options *options, char **command)
+int launch_servers_run(const struct launch_servers *what)
 {
-    struct group g = {.options = options, .count = options->servers + options->workers};
+    const struct launch_options *options = what->options;
+    struct group g = {
+        .what = what, .options = options, .count = options->servers + options->workers};
     uint8_t bytes[16];
     struct fleet_error err;
 
     if (launch_endpoints_make(options, &g.endpoints, &err) < 0) {
-        (void)fprintf(stderr, "fleetjob launch: %s\n", err.text);
+        (void)fprintf(stderr, "%s: %s\n", what->title, err.text);
         return ARGUMENTS_NO;
     }
     fleet_random_bytes(bytes, sizeof(bytes));
     fleet_hex_encode(bytes, sizeof(bytes), g.secret);
-    g.command = launch_command(options, command);
     g.processes = calloc((size_t)g.count, sizeof(*g.processes));
     fleet_assert(g.processes);
     for (int i = 0; i < g.count; i++)
@@ -363,7 +370,6 @@ int launch_servers_run(const struct launch_options *options, char **command)
                      options->servers == 1 ? "" : "s", options->workers,
                      options->workers == 1 ? "" : "s", g.restarts);
     free(g.processes);
-    free(g.command);
     launch_endpoints_release(&g.endpoints);
     return g.exit_code;
 }

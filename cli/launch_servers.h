@@ -20,19 +20,33 @@
 
 #include "cli/launch.h"
 
+/* What the processes of a role execute. Borrowed. */
+struct launch_program {
+    char *const *command;     /* ends with NULL */
+    char *const *environment; /* "NAME=value" before those of this process, ends with NULL; or
+                               * NULL */
+};
+
+struct launch_servers {
+    const struct launch_options *options; /* has_servers; of the rest what processes need */
+    const char *title;                    /* in front of messages: "fleetjob launch" */
+    struct launch_program server, worker;
+};
+
 /* Run them to their end. Returns the exit code of the command; messages go to standard error. */
-int launch_servers_run(const struct launch_options *options, char **command);
+int launch_servers_run(const struct launch_servers *what);
 
 /* ---- launch_environment.c -------------------------------------------------------------------- */
 
 struct launch_endpoints;
 
-/* Variables of a server or worker: those that Paddle's launcher sets, then ours. A heap array of
+/* Variables of a server or worker: those that Paddle's launcher sets, then ours, then `own` (may be
+ * NULL), then those of this process. A heap array of
  * "NAME=value" that ends with NULL; free it with launch_free_environment(). `secret` becomes
  * FLEET_WORLD_SECRET unless the user has set one. */
 char **launch_environment(const struct launch_options *options,
                           const struct launch_endpoints *endpoints, const char *secret,
-                          bool is_server, int index);
+                          bool is_server, int index, char *const *own);
 void launch_free_environment(char **environment);
 
 #endif

@@ -407,7 +407,10 @@ int cli_run(int argc, char **argv)
     fleet_log_setup(FLEET_LOG_TEXT, 0);
     run.folder = job_file_folder(run.arguments.file);
     code = read_job(&run);
-    if (code == 0) {
+    if (code == 0 && run.job.spec.has_server) {
+        code = run_servers(&run);
+        plan_release(&run.plan);
+    } else if (code == 0) {
         open_progress(&run);
         print_plan(&run);
         run_curve_describe(&run);

@@ -2,7 +2,8 @@
 #ifndef CLI_RUN_INTERNAL_H
 #define CLI_RUN_INTERNAL_H
 
-/* What the files of `fleetjob run` share, for them alone: run.c and run_curve.c. */
+/* What the files of `fleetjob run` share, for them alone: run.c, run_servers.c and
+ * run_curve.c. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,6 +41,12 @@ struct run {
     int restarts; /* that counted */
     double started_ms;
 };
+
+/* ---- run_servers.c --------------------------------------------------------------------------- */
+
+/* Run a job with spec.server: its processes have no hub and no agents (launch_servers.h). Returns
+ * the exit code; messages go to standard error. */
+int run_servers(const struct run *run);
 
 /* ---- run_curve.c ----------------------------------------------------------------------------- */
 

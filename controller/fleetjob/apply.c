@@ -128,8 +128,10 @@ static void act(struct reconciler_pass *pass)
         apply_delete_pod(pass, actions->deletes[i].name, actions->deletes[i].at_once);
     if (!pass->observation.observed.is_blocked) /* else they still are */
         pass->job->refused_count = 0;
-    if (actions->create_count > 0)
+    if (actions->create_count > 0 || actions->server_create_count > 0)
         job_objects_check_secret(pass);
+    for (size_t i = 0; i < actions->server_create_count; i++)
+        apply_create_server(pass, actions->server_creates[i]);
     apply_create_pods(pass);
     if (actions->delete_job)
         delete_job(pass);
@@ -140,7 +142,8 @@ static bool has_effect(const struct reconciler_pass *pass)
 {
     const struct actions *actions = &pass->actions;
 
-    return actions->create_count > 0 || actions->delete_count > 0 || actions->look_count > 0 ||
+    return actions->create_count > 0 || actions->server_create_count > 0 ||
+           actions->delete_count > 0 || actions->look_count > 0 ||
            (actions->hub.is_wanted && !hub_host_hub(pass->job->host));
 }
 

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/job_objects.h"
 #include "controller/fleetjob/job_secret.h"
 #include "controller/fleetjob/pod_builder.h"
 #include "controller/fleetjob/pod_labels.h"
@@ -72,14 +73,17 @@ static struct pod_builder_request describe_pod(const struct reconciler_pass *pas
 {
     const struct reconciler_options *options = &pass->job->reconciler->options;
 
-    return (struct pod_builder_request){.job = &pass->observation.job,
-                                        .runtime_image = options->runtime_image,
-                                        .cuda_image = options->cuda_image,
-                                        .pull_policy = options->pull_policy,
-                                        .has_json_logs = options->has_json_logs,
-                                        .hub_address = options->hub_address,
-                                        .gang = pass->job->gang,
-                                        .worker_bytes = pass->observation.plan->worker_bytes};
+    return (struct pod_builder_request){
+        .job = &pass->observation.job,
+        .runtime_image = options->runtime_image,
+        .cuda_image = options->cuda_image,
+        .pull_policy = options->pull_policy,
+        .has_json_logs = options->has_json_logs,
+        .hub_address = options->hub_address,
+        .gang = pass->job->gang,
+        .server_address = job_objects_server_address(pass),
+        .encrypts = job_secret_encrypts(&pass->observation.job, options->encrypts_data),
+        .worker_bytes = pass->observation.plan->worker_bytes};
 }
 
 cJSON *apply_build_pod(const struct reconciler_pass *pass, int index, int attempt)
@@ -279,6 +283,55 @@ static void create_pod(struct reconciler_pass *pass, const struct action_create 
     r->is_replacement = create->is_replacement;
 }
 
+/* ---- servers --------------------------------------------------------------------------------- */
+
+static void on_server_created(struct reconciler_request *r, const cJSON *object,
+                              const struct fleet_error *err)
+{
+    struct reconciler_pass *pass = r->pass;
+
+    (void)object;
+    if (!err)
+        metric_add(pass->job->reconciler->pods_created, 1);
+    if (err && !may_be_done(err))
+        forget_pod(r, EXPECT_CREATED);
+    if (err)
+        note_refused(pass->job, r->index, -1);
+    if (err && !kube_is_terminating(err) &&
+        (kube_is_forbidden(err) || kube_is_invalid(err) || kube_is_already_exists(err))) {
+        reconciler_refuse(pass, err);
+        err = NULL; /* reported, and repeated when it is due; not a failure of the pass */
+    }
+    reconciler_finish(r, err);
+}
+
+cJSON *apply_build_server(const struct reconciler_pass *pass, int index)
+{
+    FLEET_AUTO_FREE char *secret = job_secret_name(&pass->observation.job);
+    struct pod_builder_request request = describe_pod(pass);
+
+    request.index = index;
+    request.secret = secret;
+    return pod_builder_build_server(&request);
+}
+
+void apply_create_server(struct reconciler_pass *pass, int index)
+{
+    struct reconciler_job *job = pass->job;
+    struct kube_rest_request request = {.verb = KUBE_CREATE,
+                                        .resource = &kube_pods,
+                                        .namespace_ = job->namespace_,
+                                        .only_metadata = true,
+                                        .field_manager = WELLKNOWN_FIELD_MANAGER,
+                                        .field_validation = "Ignore"}; /* prepare.c was strict */
+    char *name = server_name_build(job->name, index);
+
+    expectations_note(job->reconciler->expectations, job->key, EXPECT_CREATED, name,
+                      kube_now_ms(job->reconciler->io));
+    reconciler_send(pass, &request, apply_build_server(pass, index), name, on_server_created)
+        ->index = index;
+}
+
 static void on_pod_deleted(struct reconciler_request *r, const cJSON *object,
                            const struct fleet_error *err)
 {
@@ -309,6 +362,9 @@ void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_on
     for (size_t i = 0; i < observed->pod_count; i++)
         if (strcmp(observed->pods[i].name, name) == 0)
             request.uid = observed->pods[i].uid;
+    for (size_t i = 0; i < observed->server_count; i++)
+        if (strcmp(observed->servers[i].name, name) == 0)
+            request.uid = observed->servers[i].uid;
     expectations_note(job->reconciler->expectations, job->key, EXPECT_DELETED, name,
                       kube_now_ms(job->reconciler->io));
     (void)reconciler_send(pass, &request, NULL, own, on_pod_deleted);

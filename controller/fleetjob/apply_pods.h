@@ -32,4 +32,11 @@ void apply_delete_pod(struct reconciler_pass *pass, const char *name, bool at_on
 /* Ask the API server for a pod that the status knows and the cache has not. */
 void apply_look_for_pod(struct reconciler_pass *pass, const struct observed_attempt *look);
 
+/* The pod of a server, owned by the caller. */
+cJSON *apply_build_server(const struct reconciler_pass *pass, int index);
+
+/* Create the pod of a server. If there is a pod of that name, the job waits until it is gone, or in
+ * the cache. */
+void apply_create_server(struct reconciler_pass *pass, int index);
+
 #endif

@@ -12,6 +12,7 @@ bool deletion_apply(struct pass *pass)
         return false;
     for (size_t i = 0; i < pass->in->pod_count; i++)
         pass_delete(pass, &pass->in->pods[i], "JobDeleted");
+    servers_delete(pass, "JobDeleted", false);
     pass->out->hub =
         (struct action_hub){.is_wanted = pass->living > 0, .is_over = true, .reason = "Deleted"};
     return true;

@@ -144,21 +144,29 @@ void job_objects_check_secret(struct reconciler_pass *pass)
 
 /* ---- the Service ----------------------------------------------------------------------------- */
 
-/* The Service of that name, if its labels assign it to a job; NULL = none. */
-static const struct projection_service *find_service(const struct reconciler_job *job)
+/* The Service of that name, if its labels assign it to a job; NULL = none. Takes `name`. */
+static const struct projection_service *find_named(const struct reconciler_job *job, char *name)
 {
-    FLEET_AUTO_FREE char *name = pod_builder_service_name(job->name);
-    FLEET_AUTO_FREE char *key = kube_meta_key(job->namespace_, name);
+    FLEET_AUTO_FREE char *own = name;
+    FLEET_AUTO_FREE char *key = kube_meta_key(job->namespace_, own);
     const struct reconciler *r = job->reconciler;
 
     return store_get(manager_store(r->manager, r->services_informer), key);
 }
 
+static const struct projection_service *find_service(const struct reconciler_job *job)
+{
+    return find_named(job, pod_builder_service_name(job->name));
+}
+
+static bool is_of_job(const struct projection_service *service, const struct reconciler_job *job)
+{
+    return service && service->owner_uid && strcmp(service->owner_uid, job->uid) == 0;
+}
+
 static bool has_service(const struct reconciler_job *job)
 {
-    const struct projection_service *service = find_service(job);
-
-    return service && service->owner_uid && strcmp(service->owner_uid, job->uid) == 0;
+    return is_of_job(find_service(job), job);
 }
 
 /* Made only if the user asks for names. For every Service with a selector, the cluster writes the
@@ -209,6 +217,72 @@ static void make_service(struct reconciler_pass *pass)
     delete.uid = there->uid;
     r = reconciler_send(pass, &delete, NULL, name, on_service_deleted);
     r->body = job_service_build(&pass->observation.job);
+}
+
+/* ---- the Service of the servers -------------------------------------------------------------- */
+
+static bool wants_servers(const struct reconciler_pass *pass)
+{
+    return pass->observation.job.spec.has_server;
+}
+
+/* NULL = it is not in the cache, or belongs to another object. */
+static const struct projection_service *find_servers(const struct reconciler_job *job)
+{
+    const struct projection_service *service = find_named(job, pod_builder_servers_name(job->name));
+
+    return is_of_job(service, job) ? service : NULL;
+}
+
+const char *job_objects_server_address(const struct reconciler_pass *pass)
+{
+    const char *recorded = pass->observation.job.status.servers.address;
+    const struct projection_service *service;
+
+    if (!wants_servers(pass))
+        return "";
+    service = find_servers(pass->job);
+    return recorded && recorded[0] ? recorded : service ? service->address : "";
+}
+
+static void on_servers_made(struct reconciler_request *r, const cJSON *object,
+                            const struct fleet_error *err)
+{
+    (void)object;
+    reconciler_finish(r, err);
+}
+
+static void on_servers_deleted(struct reconciler_request *r, const cJSON *object,
+                               const struct fleet_error *err)
+{
+    (void)object;
+    if (err && !kube_is_not_found(err))
+        reconciler_finish(r, err);
+    else
+        create_instead(r, on_servers_made);
+}
+
+/* One of a job before us, or orphaned by it, is replaced. */
+static void make_servers(struct reconciler_pass *pass)
+{
+    struct reconciler_job *job = pass->job;
+    const struct projection_service *there = find_named(job, pod_builder_servers_name(job->name));
+    char *name = pod_builder_servers_name(job->name);
+    struct kube_rest_request delete = make_request(pass, KUBE_DELETE, &kube_services, name);
+    struct kube_rest_request create = make_request(pass, KUBE_CREATE, &kube_services, NULL);
+    cJSON *body = job_service_build_servers(&pass->observation.job,
+                                            pass->observation.job.status.servers.address);
+
+    job->servers_tries++;
+    job->servers_at_ms =
+        kube_now_ms(job->reconciler->io) +
+        ratelimiter_delay_ms(SERVICE_RETRY_MS, SERVICE_RETRY_MAX, job->servers_tries, 0);
+    if (!there || !there->is_ours) {
+        (void)reconciler_send(pass, &create, body, name, on_servers_made);
+        return;
+    }
+    delete.uid = there->uid;
+    reconciler_send(pass, &delete, NULL, name, on_servers_deleted)->body = body;
 }
 
 /* ---- the gang -------------------------------------------------------------------------------- */
@@ -317,6 +391,12 @@ int job_objects_due(const struct reconciler_pass *pass, double *wait_ms)
         wait_for(wait_ms, job->service_at_ms - now_ms);
     else
         due |= JOB_OBJECT_SERVICE;
+    if (!wants_servers(pass) || find_servers(job))
+        job->servers_tries = 0;
+    else if (job->servers_tries > 0 && now_ms < job->servers_at_ms)
+        wait_for(wait_ms, job->servers_at_ms - now_ms);
+    else
+        due |= JOB_OBJECT_SERVERS;
     return due;
 }
 
@@ -333,6 +413,8 @@ void job_objects_make(struct reconciler_pass *pass, int objects)
         make_secret(pass);
     if ((objects & JOB_OBJECT_SERVICE) && wants_service(pass) && !has_service(job))
         make_service(pass);
+    if ((objects & JOB_OBJECT_SERVERS) && wants_servers(pass) && !find_servers(job))
+        make_servers(pass);
     if (objects & JOB_OBJECT_GROUP)
         make_group(pass);
 }

@@ -3,9 +3,9 @@
 #define CONTROLLER_FLEETJOB_JOB_OBJECTS_H
 
 /*
- * The objects of a job besides its pods: a Secret, a Service for the names of the pods, and the
- * PodGroup of a gang scheduler. They are made before the first pods of a generation of the spec
- * (prepare.c), and again if they are deleted.
+ * The objects of a job besides its pods: a Secret, a Service for the names of the pods, one in
+ * front of servers, and the PodGroup of a gang scheduler. They are made before the first pods of a
+ * generation of the spec (prepare.c), and again if they are deleted.
  *
  *   Secret    create ── 409, the status records this content ──▶ done
  *                    ├─ 409, another content ──▶ delete ──▶ create
@@ -14,6 +14,9 @@
  *             in the cache and ours ──▶ done
  *             in the cache, of a job before us or orphaned by one ──▶ delete ──▶ create
  *             else create ── 409: it belongs to another object, and the job runs without it
+ *   Service of servers   only with spec.server: its address is a part of all pods
+ *             in the cache and ours, else create ── an error: the job has to wait. It asks for the
+ *             address that status.servers records
  *   PodGroup  create ── 409 ──▶ patch
  *
  * The controller has no right to read a Secret. So the status records a digest of its content
@@ -30,7 +33,8 @@ enum job_object {
     JOB_OBJECT_SECRET = 1,
     JOB_OBJECT_SERVICE = 2,
     JOB_OBJECT_GROUP = 4,
-    JOB_OBJECTS = 7, /* all of them */
+    JOB_OBJECT_SERVERS = 8,
+    JOB_OBJECTS = 15, /* all of them */
 };
 
 /* Which objects to request now, as a set of enum job_object. *wait_ms: time until the next check,
@@ -49,5 +53,9 @@ bool job_objects_has_secret(const struct reconciler_pass *pass);
 /* The digest of the Secret's content as far as it is known: made or found by this controller, else
  * what the status says. "" = not known. Borrowed. */
 const char *job_objects_secret_digest(const struct reconciler_pass *pass);
+
+/* The address of the servers' Service: the recorded one, else that of the Service in the cache. ""
+ * = not known. Borrowed. */
+const char *job_objects_server_address(const struct reconciler_pass *pass);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "controller/fleetjob/pod_agent.h"
 #include "controller/fleetjob/pod_builder.h"
+#include "controller/fleetjob/pod_server.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
@@ -34,17 +35,22 @@ void job_secret_digest(const cJSON *secret, char out[FLEET_SHA256_HEX_SIZE])
     fleet_hex_encode(digest, sizeof(digest), out);
 }
 
+bool job_secret_encrypts(const struct fleetjob *job, bool encrypts)
+{
+    enum fleetjob_data_encryption asked = job->spec.run_policy.data_encryption;
+
+    return asked == FLEETJOB_ENCRYPTION_AES_GCM || (asked == FLEETJOB_ENCRYPTION_AUTO && encrypts);
+}
+
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder, bool encrypts)
 {
     const struct fleetjob_spec *spec = &job->spec;
-    enum fleetjob_data_encryption asked = spec->run_policy.data_encryption;
     struct trainer_file file = {.training = spec->training_json,
                                 .auto_parallel = spec->auto_parallel,
                                 .job_name = job->metadata.name,
                                 .base_folder = base_folder,
                                 .elastic_replicas = spec->run_policy.elastic.replicas,
-                                .encrypts = asked == FLEETJOB_ENCRYPTION_AES_GCM ||
-                                            (asked == FLEETJOB_ENCRYPTION_AUTO && encrypts)};
+                                .encrypts = job_secret_encrypts(job, encrypts)};
 
     return trainer_file_format(&file, &spec->strategy, spec->strategy_policy,
                                &spec->strategy_options);
@@ -61,6 +67,19 @@ static char *environment_file(const struct fleetjob *job)
         &text, "%s=%s\n", cJSON_GetObjectItemCaseSensitive(item, "name")->valuestring,
         cJSON_GetObjectItemCaseSensitive(item, "value")->valuestring);
     return fleet_strbuf_take(&text);
+}
+
+/* Servers and workers prove by it that they belong to the job. Made of the token, which agents do
+ * not give to trainers. */
+static void set_world_secret(cJSON *data, const char *token)
+{
+    static const char purpose[] = "secret of a parameter server";
+    uint8_t digest[FLEET_SHA256_SIZE];
+    char hex[FLEET_SHA256_HEX_SIZE];
+
+    fleet_hmac_sha256(token, strlen(token), purpose, strlen(purpose), digest);
+    fleet_hex_encode(digest, sizeof(digest), hex);
+    fleet_json_set_string(data, POD_SERVER_SECRET_KEY, hex);
 }
 
 cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, const char *token,
@@ -86,6 +105,8 @@ cJSON *job_secret_build(const struct fleetjob *job, const char *hub_address, con
     fleet_json_set_string(data, "ca.crt", ca_pem);
     fleet_json_set_string(data, "job.json", file);
     fleet_json_set_string(data, "environment", environment);
+    if (job->spec.has_server)
+        set_world_secret(data, token);
     kube_meta_set_label(secret, WELLKNOWN_LABEL_JOB, job->metadata.name);
     kube_meta_set_label(secret, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
     return secret;

@@ -4,16 +4,17 @@
 #include <string.h>
 
 #include "controller/fleetjob/pod_builder.h"
+#include "controller/fleetjob/pod_server.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
 
-cJSON *job_service_build(const struct fleetjob *job)
+/* The parts that both Services have. `name` is copied. */
+static cJSON *new_service(const struct fleetjob *job, const char *name)
 {
     struct kube_meta owner = {.name = job->metadata.name, .uid = job->metadata.uid};
-    FLEET_AUTO_FREE char *name = pod_builder_service_name(job->metadata.name);
     cJSON *service = fleet_json_new_object(), *metadata, *owners, *spec, *selector;
 
     metadata = fleet_json_set_object(service, "metadata");
@@ -25,11 +26,41 @@ cJSON *job_service_build(const struct fleetjob *job)
     fleet_json_set_string(metadata, "name", name);
     fleet_json_set_string(metadata, "namespace", job->metadata.namespace_);
     fleet_json_add(owners, kube_owner_reference(WELLKNOWN_API_VERSION, WELLKNOWN_KIND, &owner));
-    fleet_json_set_string(spec, "clusterIP", "None");
     fleet_json_set_bool(spec, "publishNotReadyAddresses", true);
     fleet_json_set_string(selector, WELLKNOWN_LABEL_JOB_UID, job->metadata.uid);
     kube_meta_set_label(service, WELLKNOWN_LABEL_JOB, job->metadata.name);
     kube_meta_set_label(service, WELLKNOWN_LABEL_MANAGED_BY, WELLKNOWN_FIELD_MANAGER);
+    return service;
+}
+
+cJSON *job_service_build(const struct fleetjob *job)
+{
+    FLEET_AUTO_FREE char *name = pod_builder_service_name(job->metadata.name);
+    cJSON *service = new_service(job, name);
+
+    fleet_json_set_string(cJSON_GetObjectItemCaseSensitive(service, "spec"), "clusterIP", "None");
+    return service;
+}
+
+cJSON *job_service_build_servers(const struct fleetjob *job, const char *address)
+{
+    FLEET_AUTO_FREE char *name = pod_builder_servers_name(job->metadata.name);
+    cJSON *service = new_service(job, name), *spec, *ports;
+
+    spec = cJSON_GetObjectItemCaseSensitive(service, "spec");
+    fleet_json_set_string(cJSON_GetObjectItemCaseSensitive(spec, "selector"), WELLKNOWN_LABEL_ROLE,
+                          WELLKNOWN_ROLE_SERVER);
+    if (address && address[0])
+        fleet_json_set_string(spec, "clusterIP", address);
+    ports = fleet_json_set_list(spec, "ports");
+    for (int i = 0; i < (int)job->spec.server.replicas; i++) {
+        FLEET_AUTO_FREE char *port_name = pod_server_port_name(i);
+        cJSON *port = fleet_json_add_object(ports);
+        fleet_json_set_string(port, "name", port_name);
+        fleet_json_set_string(port, "protocol", "TCP");
+        fleet_json_set_number(port, "port", pod_server_port(i));
+        fleet_json_set_string(port, "targetPort", port_name);
+    }
     return service;
 }
 

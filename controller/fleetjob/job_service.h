@@ -14,6 +14,10 @@
 /* The headless Service of a job. Owned by the caller. */
 cJSON *job_service_build(const struct fleetjob *job);
 
+/* The Service in front of the job's servers: a port for each of them (pod_server.h). `address` is
+ * the one that it had before, or NULL. Owned by the caller. */
+cJSON *job_service_build_servers(const struct fleetjob *job, const char *address);
+
 /*
  * The EndpointSlice of the hub's Service, which has no selector: `address` (IPv4 or IPv6) and
  * `port` of the replica that leads. `owner` is a reference to the Service: the slice goes with it.

@@ -116,8 +116,8 @@ static struct observed_pod copy_pod(const struct projection_pod *pod, const stru
 
     return (struct observed_pod){.name = put_text(end, pod->name),
                                  .uid = put_text(end, pod->uid),
-                                 .index = pod->index,
-                                 .attempt = pod->attempt,
+                                 .index = pod->server >= 0 ? pod->server : pod->index,
+                                 .attempt = pod->server >= 0 ? 0 : pod->attempt,
                                  .phase = pod->phase,
                                  .is_scheduled = pod->node[0] != '\0',
                                  .topology = put_text(end, pod->topology),
@@ -125,6 +125,8 @@ static struct observed_pod copy_pod(const struct projection_pod *pod, const stru
                                  .is_deleting = pod->is_deleting,
                                  .is_given_up = pod->is_given_up,
                                  .is_permanent = pod->is_permanent,
+                                 .is_ready = pod->is_ready,
+                                 .restarts = pod->restarts,
                                  .exit_code = pod->exit_code,
                                  .reason = put_text(end, pod->reason),
                                  .message = put_text(end, pod->message),
@@ -153,6 +155,23 @@ static void collect_gone(const struct observe_input *input, struct observation *
 static bool is_living(const struct projection_pod *pod)
 {
     return pod->phase == OBSERVED_PENDING || pod->phase == OBSERVED_RUNNING;
+}
+
+/* The pods of servers, behind those of workers. */
+static void collect_servers(const struct observe_input *input, struct observation *out, char *end)
+{
+    struct observed_pod *servers = out->pods + out->observed.pod_count;
+    const struct store_entry *entry;
+
+    out->observed.servers = servers;
+    for (entry = store_first(input->pods, PROJECTION_POD_BY_JOB, input->job->uid); entry;
+         entry = store_next(entry, PROJECTION_POD_BY_JOB)) {
+        const struct projection_pod *pod = store_object(entry);
+        if (pod->server < 0)
+            continue;
+        servers[out->observed.server_count++] = copy_pod(pod, input->said, &end);
+        out->living_count += is_living(pod);
+    }
 }
 
 static void collect_pods(const struct observe_input *input, struct observation *out)
@@ -190,6 +209,7 @@ static void collect_pods(const struct observe_input *input, struct observation *
     }
     out->observed.pods = out->pods;
     out->observed.pod_count = count;
+    collect_servers(input, out, end);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -234,7 +254,7 @@ void observe_forget_borrowed(struct observation *observation)
     struct observed *observed = &observation->observed;
 
     observed->hub = (struct hub_view){0};
-    observed->refusal = NULL;
+    observed->refusal = observed->server_address = NULL;
     observed->refused = observed->taken = NULL;
     observed->refused_count = observed->taken_count = 0;
     observed->vanished = NULL;

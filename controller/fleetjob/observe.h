@@ -61,7 +61,7 @@ struct observation {
     struct observed observed; /* points into the rest; `hub` is borrowed, for reconcile() alone */
     struct fleetjob job;
     struct fleet_errors errors, warnings;
-    struct observed_pod *pods; /* [observed.pod_count] … */
+    struct observed_pod *pods; /* [observed.pod_count], then [observed.server_count] servers … */
     char *texts;               /* … and what they say, one after the other */
     size_t living_count;       /* pods that have not ended */
     char **gone_uids;          /* [observed.gone_count] */

@@ -36,6 +36,8 @@ int64_t pass_silent_since(const struct pass *pass, const struct observed_pod *po
 
 /* Add the action to make a pod. */
 void pass_create(struct pass *pass, int index, int attempt, bool is_replacement);
+/* The same for the pod of a server. */
+void pass_create_server(struct pass *pass, int index);
 /* Add the action to read a pod from the API server that was recorded and has not been seen. */
 void pass_look(struct pass *pass, int index, int attempt);
 /* Add the action to delete a pod; not twice for one pod, and not for one that is being deleted. One

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "controller/fleetjob/pod_common.h"
 #include "controller/fleetjob/pod_json.h"
+#include "controller/fleetjob/pod_server.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/api/worker_name.h"
 #include "libfleet/base/assert.h"
@@ -45,34 +47,6 @@ static bool keeps_entrypoint(const struct pod_builder_request *r, const cJSON *c
            cJSON_GetArraySize(pod_json_get(container, "command")) == 0;
 }
 
-static cJSON *new_variable(cJSON *env, const char *name)
-{
-    cJSON *item = fleet_json_add_object(env);
-
-    fleet_json_set_string(item, "name", name);
-    return item;
-}
-
-static void variable(cJSON *env, const char *name, const char *value)
-{
-    fleet_json_set_string(new_variable(env, name), "value", value);
-}
-
-static void number_variable(cJSON *env, const char *name, int64_t value)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf digits = {0};
-
-    fleet_strbuf_appendf(&digits, "%lld", (long long)value);
-    variable(env, name, digits.text);
-}
-
-static void field_variable(cJSON *env, const char *name, const char *path)
-{
-    cJSON *from = pod_json_child(new_variable(env, name), "valueFrom", false);
-
-    fleet_json_set_string(pod_json_child(from, "fieldRef", false), "fieldPath", path);
-}
-
 static int64_t grace_seconds(const struct fleetjob *job)
 {
     const cJSON *spec = pod_json_get(job->spec.worker.template_, "spec");
@@ -87,38 +61,16 @@ cJSON *pod_agent_common_variables(const struct fleetjob *job)
 {
     cJSON *env = fleet_json_new_list();
 
-    variable(env, "FLEET_JOB_NAME", job->metadata.name);
-    variable(env, "FLEET_JOB_UID", job->metadata.uid);
-    number_variable(env, "FLEET_PROCESSES", job->spec.worker.processes_per_pod);
-    variable(env, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
-    variable(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
-    variable(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
-    variable(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");
-    number_variable(env, "FLEET_GRACE_SECONDS", grace_seconds(job));
-    variable(env, "FLEET_TERMINATION_FILE", POD_BUILDER_TERMINATION_FILE);
+    pod_common_set(env, "FLEET_JOB_NAME", job->metadata.name);
+    pod_common_set(env, "FLEET_JOB_UID", job->metadata.uid);
+    pod_common_set_number(env, "FLEET_PROCESSES", job->spec.worker.processes_per_pod);
+    pod_common_set(env, "FLEET_HUB_FILE", POD_BUILDER_JOB_FOLDER "/hub");
+    pod_common_set(env, "FLEET_CA_FILE", POD_BUILDER_JOB_FOLDER "/ca.crt");
+    pod_common_set(env, "FLEET_TOKEN_FILE", POD_BUILDER_JOB_FOLDER "/token");
+    pod_common_set(env, "FLEET_JOB_FILE", POD_BUILDER_JOB_FOLDER "/job.json");
+    pod_common_set_number(env, "FLEET_GRACE_SECONDS", grace_seconds(job));
+    pod_common_set(env, "FLEET_TERMINATION_FILE", POD_BUILDER_TERMINATION_FILE);
     return env;
-}
-
-static bool has_variable(const cJSON *env, const char *name)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, env) if (name && strcmp(pod_json_get(item, "name")->valuestring,
-                                                     name) == 0) return true;
-    return false;
-}
-
-/* Add the variables of `from` whose names are neither in `env` nor in `others`. */
-static void add_missing(cJSON *env, const cJSON *others, const cJSON *from)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, from)
-    {
-        const char *name = cJSON_GetStringValue(pod_json_get(item, "name"));
-        if (!has_variable(env, name) && !has_variable(others, name))
-            fleet_json_add(env, fleet_json_copy(item));
-    }
 }
 
 /* Ours that the container need not have: the agent reads them from the file or from the name. */
@@ -126,8 +78,8 @@ static cJSON *known_variables(const struct pod_builder_request *r)
 {
     cJSON *env = pod_agent_common_variables(r->job);
 
-    number_variable(env, "FLEET_INDEX", r->index);
-    number_variable(env, "FLEET_ATTEMPT", r->attempt);
+    pod_common_set_number(env, "FLEET_INDEX", r->index);
+    pod_common_set_number(env, "FLEET_ATTEMPT", r->attempt);
     return env;
 }
 
@@ -144,16 +96,17 @@ static void set_environment(const struct pod_builder_request *r, cJSON *containe
     FLEET_AUTO_FREE char *name = worker_name_build(r->job->metadata.name, r->index, r->attempt);
     cJSON *env = fleet_json_new_list();
 
-    variable(env, "FLEET_POD_NAME", name);
-    field_variable(env, "FLEET_POD_UID", "metadata.uid");
-    field_variable(env, "FLEET_ADDRESS", "status.podIP");
+    pod_common_set(env, "FLEET_POD_NAME", name);
+    pod_common_set_field(env, "FLEET_POD_UID", "metadata.uid");
+    pod_common_set_field(env, "FLEET_ADDRESS", "status.podIP");
     if (strcmp(agent_image(r), r->runtime_image) == 0)
-        variable(env, "FLEET_ENVIRONMENT_FILE", POD_BUILDER_JOB_FOLDER "/environment");
+        pod_common_set(env, "FLEET_ENVIRONMENT_FILE", POD_BUILDER_JOB_FOLDER "/environment");
     else
-        add_missing(env, NULL, known);
-    if (r->has_json_logs && !has_variable(pod_json_get(container, "env"), FLEET_LOG_FORMAT_ENV))
-        variable(env, FLEET_LOG_FORMAT_ENV, "json");
-    add_missing(env, known, pod_json_get(container, "env"));
+        pod_common_add_missing(env, NULL, known);
+    if (r->has_json_logs && !pod_common_has(pod_json_get(container, "env"), FLEET_LOG_FORMAT_ENV))
+        pod_common_set(env, FLEET_LOG_FORMAT_ENV, "json");
+    pod_server_set_worker(r, env);
+    pod_common_add_missing(env, known, pod_json_get(container, "env"));
     fleet_json_set(container, "env", env);
 }
 
@@ -178,8 +131,8 @@ static void preload_agent(cJSON *container)
     FLEET_AUTO_STRBUF struct fleet_strbuf arguments = {0};
     cJSON *env = pod_json_get(container, "env"), *hook, *command;
 
-    variable(env, WELLKNOWN_ENV_AGENT, POD_BUILDER_AGENT);
-    variable(env, "LD_PRELOAD", PRELOAD);
+    pod_common_set(env, WELLKNOWN_ENV_AGENT, POD_BUILDER_AGENT);
+    pod_common_set(env, "LD_PRELOAD", PRELOAD);
     cJSON_DeleteItemFromObjectCaseSensitive(container, "command"); /* it may be empty */
 
     fleet_strbuf_appendf(&arguments, "%d", cJSON_GetArraySize(pod_json_get(container, "args")));

@@ -10,17 +10,15 @@
 #include <string.h>
 
 #include "controller/fleetjob/pod_agent.h"
+#include "controller/fleetjob/pod_common.h"
 #include "controller/fleetjob/pod_json.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/api/worker_name.h"
 #include "libfleet/api/worker_resources.h"
 #include "libfleet/base/cleanup.h"
-#include "libfleet/base/digest.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/kube/meta.h"
-
-#define UNREACHABLE_SECONDS 15 /* how long a pod stays bound to a node that does not answer */
 
 /* ---- the user's part ------------------------------------------------------------------------- */
 
@@ -91,36 +89,6 @@ static cJSON *user_part(const struct pod_builder_request *r)
     return pod;
 }
 
-/* ---- security -------------------------------------------------------------------------------- */
-
-static void restrict_pod(cJSON *spec)
-{
-    cJSON *security = pod_json_get(spec, "securityContext");
-
-    if (security)
-        return; /* the user has said */
-    security = pod_json_child(spec, "securityContext", false);
-    fleet_json_set_bool(security, "runAsNonRoot", true);
-    fleet_json_set_number(security, "runAsUser", POD_BUILDER_USER);
-    fleet_json_set_number(security, "runAsGroup", POD_BUILDER_USER);
-    fleet_json_set_number(security, "fsGroup", POD_BUILDER_USER);
-    fleet_json_set_string(security, "fsGroupChangePolicy", "OnRootMismatch");
-    fleet_json_set_string(pod_json_child(security, "seccompProfile", false), "type",
-                          "RuntimeDefault");
-}
-
-static void restrict_container(cJSON *container)
-{
-    cJSON *security;
-
-    if (pod_json_get(container, "securityContext"))
-        return;
-    security = pod_json_child(container, "securityContext", false);
-    fleet_json_set_bool(security, "allowPrivilegeEscalation", false);
-    fleet_json_add_string(
-        pod_json_child(pod_json_child(security, "capabilities", false), "drop", true), "ALL");
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* Kubernetes uses the limit as the request if there is no request. */
@@ -155,24 +123,6 @@ static void request_resources(const struct pod_builder_request *r, cJSON *contai
 
 /* ---- where it runs --------------------------------------------------------------------------- */
 
-/* If a node does not answer, its pods are evicted soon: the survivors have already gone on. */
-static void tolerate(cJSON *spec, const char *key)
-{
-    cJSON *list = pod_json_child(spec, "tolerations", true), *item;
-
-    cJSON_ArrayForEach(item, list)
-    {
-        const char *other = cJSON_GetStringValue(pod_json_get(item, "key"));
-        if (!other || strcmp(other, key) == 0)
-            return;
-    }
-    item = fleet_json_add_object(list);
-    fleet_json_set_string(item, "key", key);
-    fleet_json_set_string(item, "operator", "Exists");
-    fleet_json_set_string(item, "effect", "NoExecute");
-    fleet_json_set_number(item, "tolerationSeconds", UNREACHABLE_SECONDS);
-}
-
 static void avoid(cJSON *spec, const char *node)
 {
     cJSON *affinity =
@@ -186,19 +136,6 @@ static void avoid(cJSON *spec, const char *node)
     fleet_json_set_string(field, "key", "metadata.name");
     fleet_json_set_string(field, "operator", "NotIn");
     fleet_json_add_string(pod_json_child(field, "values", true), node);
-}
-
-static void queue(const struct pod_builder_request *r, cJSON *pod)
-{
-    const char *name = r->job->spec.run_policy.scheduling.queue;
-    FLEET_AUTO_STRBUF struct fleet_strbuf total = {0};
-
-    if (!name || !name[0])
-        return;
-    fleet_strbuf_appendf(&total, "%lld", (long long)r->job->spec.worker.replicas);
-    kube_meta_set_label(pod, "kueue.x-k8s.io/queue-name", name);
-    kube_meta_set_label(pod, "kueue.x-k8s.io/pod-group-name", r->job->metadata.name);
-    kube_meta_set_annotation(pod, "kueue.x-k8s.io/pod-group-total-count", total.text);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -241,24 +178,12 @@ static void set_defaults(const struct pod_builder_request *r, cJSON *spec)
         fleet_json_set_string(spec, "hostname", name);
         fleet_json_set_string(spec, "subdomain", service);
     }
-    tolerate(spec, "node.kubernetes.io/not-ready");
-    tolerate(spec, "node.kubernetes.io/unreachable");
-}
-
-static void set_hash(cJSON *pod)
-{
-    FLEET_AUTO_FREE char *printed = fleet_json_print(pod);
-    uint8_t digest[FLEET_SHA256_SIZE];
-    char hex[FLEET_SHA256_HEX_SIZE];
-
-    fleet_sha256(printed, strlen(printed), digest);
-    fleet_hex_encode(digest, sizeof(digest), hex);
-    kube_meta_set_annotation(pod, WELLKNOWN_ANNOTATION_TEMPLATE, hex);
+    pod_common_tolerate(spec);
 }
 
 static cJSON *build(const struct pod_builder_request *r)
 {
-    cJSON *pod = user_part(r), *spec = pod_json_get(pod, "spec"), *item;
+    cJSON *pod = user_part(r), *spec = pod_json_get(pod, "spec");
     cJSON *container = cJSON_GetArrayItem(pod_json_get(spec, "containers"), 0);
     const char *asked = cJSON_GetStringValue(pod_json_get(container, "image"));
     bool is_runtime = pod_agent_is_in_image(r, asked);
@@ -275,12 +200,10 @@ static cJSON *build(const struct pod_builder_request *r)
     fleet_json_set_string(container, "terminationMessagePolicy", "FallbackToLogsOnError");
     if (!is_runtime)
         pod_agent_bring(r, spec, container);
-    restrict_pod(spec);
-    cJSON_ArrayForEach(item, pod_json_get(spec, "initContainers")) restrict_container(item);
-    cJSON_ArrayForEach(item, pod_json_get(spec, "containers")) restrict_container(item);
-    queue(r, pod);
+    pod_common_restrict(spec);
+    pod_common_queue(r->job, pod);
     gang_join(r->job, r->gang, pod);
-    set_hash(pod);
+    pod_common_set_hash(pod);
     if (r->avoid_node && r->avoid_node[0])
         avoid(spec, r->avoid_node);
     return pod;
@@ -314,5 +237,13 @@ char *pod_builder_service_name(const char *job)
     struct fleet_strbuf name = {0};
 
     fleet_strbuf_appendf(&name, "%s-workers", job);
+    return fleet_strbuf_take(&name);
+}
+
+char *pod_builder_servers_name(const char *job)
+{
+    struct fleet_strbuf name = {0};
+
+    fleet_strbuf_appendf(&name, "%s-servers", job);
     return fleet_strbuf_take(&name);
 }

@@ -43,15 +43,17 @@
 struct pod_builder_request {
     const struct fleetjob *job;
     int index, attempt;
-    const char *runtime_image; /* of the installation, … */
-    const char *cuda_image;    /* … with CUDA's libraries; NULL or "": there is none */
-    const char *pull_policy;   /* of both images; NULL or "" = Kubernetes' default */
-    bool has_json_logs;        /* of agent and trainers, unless the container says otherwise */
-    const char *hub_address;   /* host:port that agents dial */
-    const char *secret;        /* name of the job's Secret, see job_secret.h */
-    enum gang_scheduler gang;  /* whose group of pods it belongs to */
-    int64_t worker_bytes;      /* that the plan says a worker needs; 0 = not known */
-    const char *avoid_node;    /* node to avoid; NULL or "" = none */
+    const char *runtime_image;  /* of the installation, … */
+    const char *cuda_image;     /* … with CUDA's libraries; NULL or "": there is none */
+    const char *pull_policy;    /* of both images; NULL or "" = Kubernetes' default */
+    bool has_json_logs;         /* of agent and trainers, unless the container says otherwise */
+    const char *hub_address;    /* host:port that agents dial */
+    const char *secret;         /* name of the job's Secret, see job_secret.h */
+    enum gang_scheduler gang;   /* whose group of pods it belongs to */
+    const char *server_address; /* of the Service of the servers; NULL or "" = not known */
+    bool encrypts;              /* servers encrypt (runPolicy.dataEncryption) */
+    int64_t worker_bytes;       /* that the plan says a worker needs; 0 = not known */
+    const char *avoid_node;     /* node to avoid; NULL or "" = none */
 };
 
 /* Owned by the caller. The job must be valid, with name and UID. */
@@ -65,7 +67,16 @@ void pod_builder_set_image(const struct pod_builder_request *request, cJSON *con
 /* The digest that the pod has as an annotation: of all of it except the node to avoid. */
 const char *pod_builder_hash(const cJSON *pod);
 
+#define POD_BUILDER_SERVER_PORT 6174 /* of server 0; the others have the next ones */
+
+/* The pod of a server: the user's template with the variables of the parameter server
+ * (pod_server.c). The index is that of the server; the attempt is not read. Owned by the caller. */
+cJSON *pod_builder_build_server(const struct pod_builder_request *request);
+
 /* Name of the headless Service that gives pods names for people: <job>-workers. Heap. */
 char *pod_builder_service_name(const char *job);
+
+/* Name of the Service in front of the servers: <job>-servers. Heap. */
+char *pod_builder_servers_name(const char *job);
 
 #endif

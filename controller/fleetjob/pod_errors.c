@@ -10,6 +10,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/json.h"
 #include "libfleet/kube/api_error.h"
+#include "libfleet/kube/meta.h"
 
 /* Fields of a pod that users often write, for "did you mean"; only the API server knows all
  * fields. */
@@ -127,6 +128,19 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
+/* Is it the pod of a server, and has the job a template for servers? */
+static bool has_own_template(const struct fleetjob *job, const cJSON *pod)
+{
+    return job->spec.server.template_ && kube_meta_label(pod, WELLKNOWN_LABEL_ROLE);
+}
+
+static const char *template_path(const struct fleetjob *job, const cJSON *pod)
+{
+    if (has_own_template(job, pod))
+        return "spec.server.template";
+    return job->spec.worker.template_ ? "spec.worker.template" : "spec.worker";
+}
+
 /* Convert "spec.containers[0].resorces" of the pod to the path in the job. */
 static void map_path(const struct fleetjob *job, const cJSON *pod, const char *path,
                      struct fleet_strbuf *out)
@@ -134,7 +148,9 @@ static void map_path(const struct fleetjob *job, const cJSON *pod, const char *p
     static const char container[] = "spec.containers[0].", volumes[] = "spec.volumes",
                       inits[] = "spec.initContainers[";
 
-    if (job->spec.worker.template_ && starts_with(path, inits) && brings_agent(pod)) {
+    if (has_own_template(job, pod)) {
+        fleet_strbuf_appendf(out, "spec.server.template.%s", path);
+    } else if (job->spec.worker.template_ && starts_with(path, inits) && brings_agent(pod)) {
         char *rest;
         long index = strtol(path + strlen(inits), &rest, 10);
         fleet_strbuf_appendf(out, "spec.worker.template.%s%ld%s", inits, index > 0 ? index - 1 : 0,
@@ -199,6 +215,5 @@ void pod_errors_explain(const struct fleetjob *job, const cJSON *pod,
         count = add_fields(job, pod, refusal->text, "unknown field \"", out) +
                 add_fields(job, pod, refusal->text, "duplicate field \"", out);
     if (count == 0)
-        fleet_errors_add(out, job->spec.worker.template_ ? "spec.worker.template" : "spec.worker",
-                         "%s", text ? text : refusal->text);
+        fleet_errors_add(out, template_path(job, pod), "%s", text ? text : refusal->text);
 }

@@ -3,8 +3,9 @@
 #define CONTROLLER_FLEETJOB_POD_ERRORS_H
 
 /*
- * Why the API server refuses a worker's pod, with the paths of the job: the user wrote
- * spec.worker.template, and does not know the pod that pod_builder.h makes of it.
+ * Why the API server refuses the pod of a worker or server, with the paths of the job: the user
+ * wrote spec.worker.template or spec.server.template, and does not know the pod that pod_builder.h
+ * makes of it.
  */
 
 #include <cjson/cJSON.h>

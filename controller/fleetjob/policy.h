@@ -21,6 +21,13 @@ bool acceptance_check(struct pass *pass);
 /* runPolicy.suspend: end all pods, host no hub. True if the job is suspended. */
 bool suspend_apply(struct pass *pass);
 
+/* Delete the pods of all servers, with `reason`; with `only_living` those that may run. */
+void servers_delete(struct pass *pass, const char *reason, bool only_living);
+/* Is there a pod of a server that may run? */
+bool servers_are_living(const struct pass *pass);
+/* status.servers: how many there are. */
+void servers_count(struct pass *pass);
+
 /* The rules as the hub wants them. The caller frees the list; its items belong to the spec. */
 struct failure_rules failure_policy_rules(const struct fleetjob_spec *spec);
 /* What the rules say about a failure. */

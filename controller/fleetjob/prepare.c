@@ -89,13 +89,10 @@ static enum tried_pods_answer tried(const struct reconciler_pass *pass)
     return tried_pods_get(&r->tried_pods, digest, kube_now_ms(r->io));
 }
 
-static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
-                         const struct fleet_error *err)
+static void note_answer(struct reconciler_request *r, const struct fleet_error *err)
 {
     struct reconciler_job *job = r->pass->job;
 
-    (void)object;
-    note_tried(r->pass, err ? TRIED_PODS_UNKNOWN : TRIED_PODS_VALID);
     if (err && kube_is_invalid(err)) {
         pod_errors_explain(&r->pass->observation.job, r->body, err, &job->pod_errors);
         prepare_refuse_pods(job);
@@ -105,7 +102,24 @@ static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
     reconciler_finish(r, err && kube_is_retryable(err) ? err : NULL);
 }
 
-static void try_pod(struct reconciler_pass *pass)
+static void on_pod_tried(struct reconciler_request *r, const cJSON *object,
+                         const struct fleet_error *err)
+{
+    (void)object;
+    note_tried(r->pass, err ? TRIED_PODS_UNKNOWN : TRIED_PODS_VALID);
+    note_answer(r, err);
+}
+
+static void on_server_tried(struct reconciler_request *r, const cJSON *object,
+                            const struct fleet_error *err)
+{
+    (void)object;
+    note_answer(r, err);
+}
+
+static void try_pod(struct reconciler_pass *pass, cJSON *pod,
+                    void (*done)(struct reconciler_request *, const cJSON *,
+                                 const struct fleet_error *))
 {
     struct kube_rest_request request = {.verb = KUBE_CREATE,
                                         .resource = &kube_pods,
@@ -114,7 +128,8 @@ static void try_pod(struct reconciler_pass *pass)
                                         .field_manager = WELLKNOWN_FIELD_MANAGER,
                                         .dry_run = true,
                                         .field_validation = "Strict"};
-    (void)reconciler_send(pass, &request, apply_build_pod(pass, 0, 0), NULL, on_pod_tried);
+
+    (void)reconciler_send(pass, &request, pod, NULL, done);
 }
 
 /* ---- gang schedulers ------------------------------------------------------------------------- */
@@ -179,7 +194,10 @@ static void try_pods(struct reconciler_pass *pass)
     if (!pass->has_failed && pass->is_status_lost)
         pod_labels_search(pass);
     if (!pass->has_failed && pass->job->pod_errors.count == 0 && tried(pass) != TRIED_PODS_VALID)
-        try_pod(pass);
+        try_pod(pass, apply_build_pod(pass, 0, 0), on_pod_tried);
+    if (!pass->has_failed && pass->job->pod_errors.count == 0 &&
+        pass->observation.job.spec.server.template_) /* else it has been tried */
+        try_pod(pass, apply_build_server(pass, 0), on_server_tried);
     reconciler_then(pass, finish);
 }
 

@@ -266,22 +266,37 @@ static const char *read_memory_limit(const cJSON *object)
     return limit[0] ? limit : fleet_json_text_at(object, "spec.resources.limits.memory");
 }
 
+/* The kubelet starts the container of a server again: how often, and how it ended last. */
+static const cJSON *read_restarts(const cJSON *object, const cJSON *status,
+                                  struct projection_pod *pod)
+{
+    const cJSON *ready = kube_condition_find(fleet_json_at(object, "status.conditions"), "Ready");
+    int64_t restarts = 0;
+
+    (void)fleet_json_opt_int(status, "restartCount", &restarts, NULL);
+    pod->restarts = restarts < 0 || restarts > INT32_MAX ? 0 : (int)restarts;
+    pod->is_ready = ready && strcmp(fleet_json_text_at(ready, "status"), "True") == 0;
+    return fleet_json_at(status, "lastState.terminated");
+}
+
 static void read_end(const cJSON *object, struct projection_pod *pod)
 {
     const cJSON *worker = worker_status(object);
+    const cJSON *last = pod->server >= 0 ? read_restarts(object, worker, pod) : NULL;
     const cJSON *terminated = fleet_json_at(worker, "state.terminated");
+    const cJSON *ended = terminated ? terminated : last;
     FLEET_AUTO_STRBUF struct fleet_strbuf cause = {0}, message = {0};
-    const char *reason = read_reason(object, terminated);
+    const char *reason = read_reason(object, ended);
     int64_t exit_code = -1;
 
-    (void)fleet_json_opt_int(terminated, "exitCode", &exit_code, NULL);
+    (void)fleet_json_opt_int(ended, "exitCode", &exit_code, NULL);
     pod->memory_limit = fleet_dup_or_empty(read_memory_limit(object));
     pod->exit_code = exit_code < -1 || exit_code > INT32_MAX ? -1 : (int)exit_code;
     read_images(object, worker, pod);
     pod->started_wall_ms = time_at(terminated ? terminated : worker,
                                    terminated ? "startedAt" : "state.running.startedAt");
     pod->finished_wall_ms = time_at(terminated, "finishedAt");
-    read_message(fleet_json_text_at(terminated, "message"), &cause, &message, &pod->is_permanent);
+    read_message(fleet_json_text_at(ended, "message"), &cause, &message, &pod->is_permanent);
     if (message.length == 0)
         fleet_strbuf_append(&message, fleet_json_text_at(object, "status.message"));
     pod->reason = fleet_dup_or_empty(reason[0] ? reason : fleet_strbuf_text(&cause));
@@ -359,9 +374,11 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     pod->owner_name = fleet_dup_or_empty(pod->owner_uid ? fleet_json_text_at(owner, "name") : "");
     pod->node = fleet_dup_or_empty(fleet_json_text_at(object, "spec.nodeName"));
     pod->topology = fleet_dup_or_empty(kube_meta_label(object, WELLKNOWN_LABEL_TOPOLOGY));
-    pod->index = pod->attempt = -1;
-    if (pod->owner_uid)
+    pod->index = pod->attempt = pod->server = -1;
+    if (pod->owner_uid) {
         (void)worker_name_parse(pod->name, pod->owner_name, &pod->index, &pod->attempt);
+        (void)server_name_parse(pod->name, pod->owner_name, &pod->server);
+    }
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
     pod->is_given_up = pod->is_deleting && is_given_up(object);
@@ -387,6 +404,7 @@ static void service_release(void *projected)
     free(service->uid);
     free(service->owner_uid);
     free(service->job_name);
+    free(service->address);
     free(service);
 }
 
@@ -404,6 +422,7 @@ static void *service_project(const cJSON *object, struct fleet_error *err)
     service->uid = fleet_dup_or_empty(meta.uid);
     service->owner_uid = owner ? fleet_dup_or_empty(fleet_json_text_at(owner, "uid")) : NULL;
     service->job_name = fleet_dup_or_empty(kube_meta_label(object, WELLKNOWN_LABEL_JOB));
+    service->address = fleet_dup_or_empty(fleet_json_text_at(object, "spec.clusterIP"));
     service->is_ours = owner ? strcmp(fleet_json_text_at(owner, "kind"), WELLKNOWN_KIND) == 0
                              : manager && strcmp(manager, WELLKNOWN_FIELD_MANAGER) == 0;
     return service;

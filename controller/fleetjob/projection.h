@@ -50,11 +50,14 @@ struct projection_pod {
     char *waiting;      /* why it has no node or does not start; "" = no reason known */
     char *cause;        /* that in one word (pod_cause.h); "" = none, or it only starts */
     int index, attempt; /* by its name; -1 if it is not named like a worker */
+    int server;         /* index by its name; -1 if it is not named like a server */
     enum observed_phase phase;
     bool is_deleting;
-    bool is_given_up;        /* deleted by a controller, since it did not answer */
-    bool is_permanent;       /* its agent's last report: starting it again cannot help */
-    int exit_code;           /* -1 = not known */
+    bool is_given_up;  /* deleted by a controller, since it did not answer */
+    bool is_permanent; /* its agent's last report: starting it again cannot help */
+    bool is_ready;
+    int restarts;            /* of its first container by the kubelet */
+    int exit_code;           /* -1 = not known; of a server's last container that ended */
     int64_t created_wall_ms; /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
@@ -63,6 +66,7 @@ struct projection_service { /* of the pods of a job */
     char *uid;
     char *owner_uid; /* of its controller; NULL = none */
     char *job_name;  /* by its label */
+    char *address;   /* clusterIP; "" = not known, "None" = headless */
     bool is_ours;    /* made by a controller of FleetJobs, and not changed since */
 };
 

@@ -35,6 +35,15 @@ void pass_create(struct pass *pass, int index, int attempt, bool is_replacement)
     out->creates[out->create_count++] = (struct action_create){index, attempt, is_replacement};
 }
 
+void pass_create_server(struct pass *pass, int index)
+{
+    struct actions *out = pass->out;
+
+    out->server_creates =
+        fleet_grow(out->server_creates, out->server_create_count, sizeof(*out->server_creates));
+    out->server_creates[out->server_create_count++] = index;
+}
+
 void pass_look(struct pass *pass, int index, int attempt)
 {
     struct actions *out = pass->out;
@@ -127,6 +136,7 @@ void actions_release(struct actions *actions)
     drop_events(actions);
     free(actions->looks);
     free(actions->creates);
+    free(actions->server_creates);
     free(actions->deletes);
     free(actions->events);
     free(actions->gone_uids);
@@ -315,7 +325,7 @@ static void wait_for_looks(struct pass *pass)
 {
     struct actions *out = pass->out;
 
-    out->create_count = 0;
+    out->create_count = out->server_create_count = 0;
     drop_deletes(out);
     drop_events(out);
     fleetjob_status_release(&out->status);

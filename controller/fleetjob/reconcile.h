@@ -14,6 +14,7 @@
  *  (3) The attempt of a new pod is 1 + the highest seen for its index in pods or status, else 0.
  *  (4) An event about a change of status is emitted in the pass that changes it, only.
  *  (5) Progress never goes back.
+ *  (6) A server has one pod at most: a new one is made when the last one is gone.
  */
 
 #include <stdbool.h>
@@ -55,13 +56,15 @@ struct observed_pod {
     bool counts_nodes;   /* `waiting` says how many nodes fit, and why the others do not */
     bool is_stuck;       /* it has a node and does not start, and its status does not say why */
     const char *memory_limit; /* of its container, as written; "" = none, or not known */
+    bool is_ready;            /* passes its probes */
+    int restarts;             /* of its container by the kubelet; 0 for workers */
     int64_t created_wall_ms;  /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
 };
 
 /* A pod that the API server did not create. */
 struct observed_attempt {
-    int index, attempt;
+    int index, attempt; /* attempt -1 = the pod of a server */
 };
 
 /* Pods of an index that were deleted, or vanished, one soon after the other. */
@@ -79,6 +82,10 @@ struct observed {
         *warnings;                   /* unlikely values and fields without an effect; NULL = none */
     const struct observed_pod *pods; /* [pod_count], in any order */
     size_t pod_count;
+    /* [server_count] pods of spec.server, in any order; their attempt is 0 */
+    const struct observed_pod *servers;
+    size_t server_count;
+    const char *server_address; /* of the Service in front of them; "" or NULL = not known */
     /* the list is complete: it does not come from a cache, which may be stale */
     bool has_all_pods;
     /* this process has decided nothing about the job yet: pods may have lost the label that its
@@ -97,7 +104,7 @@ struct observed {
     const struct observed_vanished *vanished; /* [vanished_count], one an index at most */
     size_t vanished_count;
     bool asks_why;       /* why a pod does not start is being asked for: `cause` may be missing */
-    bool is_blocked;     /* no pod can be made now: what pods need was refused */
+    bool is_blocked;     /* no pod can be made now: what pods need was refused, or is missing */
     struct hub_view hub; /* borrowed */
 };
 
@@ -165,6 +172,8 @@ struct actions {
 
     struct action_create *creates; /* ascending by index */
     size_t create_count;
+    int *server_creates; /* indices of servers, ascending */
+    size_t server_create_count;
     struct action_delete *deletes;
     size_t delete_count;
     const char **gone_uids; /* members that will not come back, for the hub; borrowed */

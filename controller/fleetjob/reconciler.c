@@ -104,17 +104,21 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .now_wall_ms = kube_wall_ms(r->io)};
     int rc = observe(&input, &pass->observation, &pass->err);
 
-    if (rc == 0)
-        pass->observation.secret_digest = job_objects_secret_digest(pass);
-    return rc;
+    if (rc < 0)
+        return rc;
+    pass->observation.secret_digest = job_objects_secret_digest(pass);
+    pass->observation.observed.server_address = job_objects_server_address(pass);
+    return 0;
 }
 
-/* Until a refused object is due again, the job continues without new pods. */
+/* Until a refused object is due again, or the address of the servers is known, the job continues
+ * without new pods. */
 static void decide(struct reconciler_pass *pass, double refused_ms)
 {
     struct observation *o = &pass->observation;
 
-    o->observed.is_blocked = refused_ms > 0;
+    o->observed.is_blocked =
+        refused_ms > 0 || (o->job.spec.has_server && !o->observed.server_address[0]);
     if (refused_ms > 0)
         reconciler_requeue(pass, refused_ms);
     reconcile(&o->observed, &pass->actions);

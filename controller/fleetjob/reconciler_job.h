@@ -29,13 +29,14 @@ struct reconciler_job {
         [FLEET_SHA256_HEX_SIZE]; /* of the Secret that was made or found; "" = the status says */
     double secret_at_ms;         /* when it was asked for last */
     unsigned int retries,
-        /* for the objects that pods wait for, for the Service: attempts in a row … */
-        service_tries;
-    double retry_at_ms, service_at_ms; /* … and when the next one is due */
-    struct fleet_errors pod_errors;    /* what is wrong with the pods of that generation … */
-    double pod_errors_until_ms;        /* … as far as is known until then */
-    enum gang_scheduler gang;          /* of that generation */
-    struct refusal refusal; /* what the API server refused to make, and when to try again */
+        /* for the objects that pods wait for, for the Services: attempts in a row … */
+        service_tries, servers_tries;
+    /* … and when the next one is due */
+    double retry_at_ms, service_at_ms, servers_at_ms;
+    struct fleet_errors pod_errors; /* what is wrong with the pods of that generation … */
+    double pod_errors_until_ms;     /* … as far as is known until then */
+    enum gang_scheduler gang;       /* of that generation */
+    struct refusal refusal;         /* what the API server refused to make, and when to try again */
     struct observed_attempt *refused; /* [refused_count] these */
     size_t refused_count;
     char **gone_uids; /* [gone_count] vanished pods; not yet reported to the hub */

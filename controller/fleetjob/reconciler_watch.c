@@ -74,16 +74,17 @@ void reconciler_pod_changed(void *user, const char *key, const void *before, con
     manager_enqueue(r->manager, owner);
 }
 
-/* Only the deletion of a Service matters. */
+/* Only the deletion of a Service matters, and the address of the servers' Service. */
 void reconciler_service_changed(void *user, const char *key, const void *before, const void *after)
 {
     struct reconciler *r = user;
-    const struct projection_service *service = before;
+    const struct projection_service *service = after ? after : before, *old = before;
     const char *slash = strchr(key, '/');
     FLEET_AUTO_FREE char *namespace_ = strndup(key, slash ? (size_t)(slash - key) : 0);
     FLEET_AUTO_FREE char *job = NULL;
 
-    if (after || !service->job_name[0])
+    if ((after && old && strcmp(service->address, old->address) == 0) ||
+        (after && strcmp(service->address, "None") == 0) || !service->job_name[0])
         return;
     fleet_assert(namespace_);
     job = kube_meta_key(namespace_, service->job_name);

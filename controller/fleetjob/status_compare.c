@@ -21,7 +21,7 @@ static struct fleetjob_status without_counts(const struct fleetjob_status *statu
 {
     struct fleetjob_status copy = *status;
 
-    copy.has_workers = false;
+    copy.has_workers = copy.has_servers = false;
     copy.reason = NULL;
     copy.conditions.items = calloc(copy.conditions.count + 1, sizeof(*copy.conditions.items));
     fleet_assert(copy.conditions.items);
@@ -50,8 +50,8 @@ static bool are_equal_but_counts(const struct fleetjob_status *a, const struct f
 /* The pass has no event and no action that requires the status to be written first. */
 static bool only_looks(const struct actions *out)
 {
-    return out->event_count == 0 && out->create_count == 0 && out->delete_count == 0 &&
-           !out->delete_job;
+    return out->event_count == 0 && out->create_count == 0 && out->server_create_count == 0 &&
+           out->delete_count == 0 && !out->delete_job;
 }
 
 /* Compare without progress and counts, because they change all the time and are written at

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "controller/fleetjob/oom.h"
+#include "controller/fleetjob/policy.h"
 #include "controller/fleetjob/status.h"
 #include "controller/fleetjob/status_pods.h"
 #include "controller/fleetjob/status_restarts.h"
@@ -258,6 +259,7 @@ void status_observe(struct pass *pass)
 {
     pass->status->observed_generation = pass->in->job->metadata.generation;
     status_count_workers(pass);
+    servers_count(pass);
     status_observe_scheduled(pass);
     status_observe_blocked(pass);
     if (pass->status->restarts.count < 0)
@@ -283,6 +285,7 @@ void status_observe_end(struct pass *pass)
 {
     pass->status->observed_generation = pass->in->job->metadata.generation;
     status_count_workers(pass);
+    servers_count(pass);
     status_close_restart_at_end(pass);
     if (pass->in->hub.is_hosted) { /* reports of leaving members */
         observe_progress(pass);

@@ -41,6 +41,8 @@ void status_count_workers(struct pass *pass)
     workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
     workers->failed = at_least(pass, failed, pass->before->workers.failed);
     fleet_strbuf_appendf(&selector, "%s=%s", WELLKNOWN_LABEL_JOB, pass->in->job->metadata.name);
+    if (pass->spec->has_server) /* autoscalers count no servers */
+        fleet_strbuf_append(&selector, "," WELLKNOWN_LABEL_INDEX);
     free(workers->selector);
     workers->selector = fleet_strbuf_take(&selector);
 }
@@ -121,7 +123,20 @@ static const struct observed_pod *find_blocked(const struct pass *pass)
              pod->index < best->index))
             best = pod;
     }
+    for (size_t i = 0; i < pass->in->server_count && !best; i++) {
+        const struct observed_pod *pod = &pass->in->servers[i];
+        if (pass_is_living(pod) && !pod->is_deleting && pod_cause_blocks(pod->cause))
+            best = pod;
+    }
     return best;
+}
+
+static bool is_server(const struct pass *pass, const struct observed_pod *pod)
+{
+    for (size_t i = 0; i < pass->in->server_count; i++)
+        if (pod == &pass->in->servers[i])
+            return true;
+    return false;
 }
 
 const char *status_pod_cause(const struct pass *pass)
@@ -160,8 +175,9 @@ void status_observe_blocked(struct pass *pass)
         pass_requeue_at(pass, pod->created_wall_ms + WAITING_MS);
         return;
     }
-    fleet_strbuf_appendf(&text, "worker %d %s: %s", pod->index,
-                         pod->is_scheduled ? "cannot start" : "finds no node", pod->waiting);
+    fleet_strbuf_appendf(&text, "%s %d %s: %s", is_server(pass, pod) ? "server" : "worker",
+                         pod->index, pod->is_scheduled ? "cannot start" : "finds no node",
+                         pod->waiting);
     (void)status_set(pass, WELLKNOWN_CONDITION_BLOCKED, true, pod->cause, text.text);
     if (is_new)
         pass_event(pass, true, pod->cause, "W%s", text.text + 1);

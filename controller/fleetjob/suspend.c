@@ -22,12 +22,13 @@ bool suspend_apply(struct pass *pass)
     for (size_t i = 0; i < pass->in->pod_count; i++)
         if (pass_is_living(&pass->in->pods[i]))
             pass_delete(pass, &pass->in->pods[i], "Suspended");
+    servers_delete(pass, "Suspended", true);
     pass->out->hub =
         (struct action_hub){.is_wanted = pass->living > 0, .is_over = true, .reason = "Suspended"};
     pass->status->started_wall_ms = 0;
     status_close_restart(pass);
     pass->status->rendezvous.trained = 0; /* members that leave are not a failure */
-    if (pass->living > 0) {
+    if (pass->living > 0 || servers_are_living(pass)) {
         (void)status_set(pass, WELLKNOWN_CONDITION_SUSPENDED, false, WELLKNOWN_REASON_SUSPENDING,
                          "runPolicy.suspend is set: the workers save and leave");
         return true;

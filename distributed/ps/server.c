@@ -71,6 +71,20 @@ static int load(struct fleet_server *s, struct fleet_error *err)
     return rc < 0 ? rc : 0;
 }
 
+/* The address may be that of a Service in front of this process, which no interface here has. Then
+ * listen on all of them. */
+static int listen_at(const char *endpoint, int index, struct fleet_error *err)
+{
+    const char *port = strrchr(endpoint, ':') + 1;
+    FLEET_AUTO_STRBUF struct fleet_strbuf any = {0};
+    int rc = endpoint_listen(endpoint, index, err);
+
+    if (rc != -EADDRNOTAVAIL)
+        return rc;
+    fleet_strbuf_appendf(&any, "%s:%s", endpoint[0] == '[' ? "[::]" : "0.0.0.0", port);
+    return endpoint_listen(any.text, index, err);
+}
+
 static int begin(const struct fleet_role *role, struct fleet_server *s, struct fleet_error *err)
 {
     const char *const *servers = fleet_role_server_endpoints(role, &s->servers);
@@ -91,7 +105,7 @@ static int begin(const struct fleet_role *role, struct fleet_server *s, struct f
     if (rc == 0)
         rc = load(s, err);
     if (rc == 0)
-        s->listener = rc = endpoint_listen(servers[s->index], s->index, err);
+        s->listener = rc = listen_at(servers[s->index], s->index, err);
     return rc < 0 ? rc : 0;
 }
 

@@ -147,8 +147,10 @@ struct fleet_server_options {
 struct fleet_server;
 
 /*
- * Paddle's init_server(): listen at this server's endpoint, and load the saved state that the
- * options name. options NULL: all members are 0. All servers of a job may use the same folders.
+ * Paddle's init_server(): listen at this server's endpoint (on all interfaces if none of them has
+ * its host: then it is the address of a Service in front of the server), and load the saved state
+ * that the options name. options NULL: all members are 0. All servers of a job may use the same
+ * folders.
  * On success the caller frees *out with fleet_server_free().
  * -EINVAL: the role is no server, an option is wrong, or FLEET_DATA_ENCRYPTION; -ENOENT:
  * load_folder lacks a part; -EBADMSG: a file is damaged; else the error of the file or of listen().

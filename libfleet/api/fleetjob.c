@@ -211,6 +211,11 @@ int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas)
     return replicas * job->spec.worker.processes_per_pod;
 }
 
+const cJSON *fleetjob_server_template(const struct fleetjob *job)
+{
+    return job->spec.server.template_ ? job->spec.server.template_ : job->spec.worker.template_;
+}
+
 const char *fleetjob_strategy_path(const struct fleetjob *job)
 {
     return job->spec.strategy_text ? "spec.strategyText" : "spec.strategy";

@@ -37,6 +37,7 @@ struct fleet_error;
 /* Pods are <name>-worker-<index>-<attempt> and must fit a label of 63 bytes. */
 #define FLEETJOB_NAME_MAX     46
 #define FLEETJOB_REPLICAS_MAX FLEET_WORKERS_MAX
+#define FLEETJOB_SERVERS_MAX  FLEET_SERVERS_MAX
 #define FLEETJOB_HISTORY_MAX  20 /* status.restarts.history, status.rendezvous.lineage */
 
 /* ---- spec ------------------------------------------------------------------------------------ */
@@ -74,6 +75,12 @@ struct fleetjob_worker {
         size_t count;
     } volumes;
     cJSON *template_; /* PodTemplateSpec, or NULL */
+};
+
+/* Pods that run the servers of a parameter server. Pods are called <name>-server-<index>. */
+struct fleetjob_server {
+    int64_t replicas;
+    cJSON *template_; /* PodTemplateSpec, or NULL: the workers' */
 };
 
 enum fleetjob_clean_pods {
@@ -140,6 +147,8 @@ struct fleetjob_run_policy {
 
 struct fleetjob_spec {
     struct fleetjob_worker worker;
+    bool has_server;
+    struct fleetjob_server server;
     cJSON *strategy_json;     /* spec.strategy as given, or NULL */
     char *strategy_text;      /* spec.strategyText, or NULL */
     struct strategy strategy; /* what one of the two says; all defaults without either */
@@ -201,6 +210,13 @@ struct fleetjob_status {
         int64_t desired, active, ready, succeeded, failed;
         char *selector;
     } workers;
+    bool has_servers;
+    struct fleetjob_servers {
+        int64_t desired, ready;
+        char *address;                 /* of the Service in front of them, or NULL */
+        struct fleet_int_map pods;     /* made so far, by index */
+        struct fleet_int_map restarts; /* of the present pod's container */
+    } servers;
     bool has_progress;
     struct fleetjob_progress {
         int64_t step, steps;
@@ -278,6 +294,9 @@ bool fleetjob_status_equal(const struct fleetjob_status *a, const struct fleetjo
 
 /* Pods times processes: ranks of the job with `replicas` workers. */
 int64_t fleetjob_world_size(const struct fleetjob *job, int64_t replicas);
+
+/* The template of a server's pod: the server's own, else the workers'. Borrowed; NULL = none. */
+const cJSON *fleetjob_server_template(const struct fleetjob *job);
 
 /* "spec.strategyText" if the job gives its strategy so, else "spec.strategy". Static. */
 const char *fleetjob_strategy_path(const struct fleetjob *job);

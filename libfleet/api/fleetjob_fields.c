@@ -241,6 +241,41 @@ static const struct fleet_object worker_type = {
     .size = sizeof(struct fleetjob_worker),
 };
 
+/* ---- server ---------------------------------------------------------------------------------- */
+
+static const struct fleet_field server_fields[] = {
+    {.name = "replicas",
+     .kind = FLEET_FIELD_INT,
+     .flags = FLEET_MIN | FLEET_MAX,
+     .offset = offsetof(struct fleetjob_server, replicas),
+     .default_text = "1",
+     .min = 1,
+     .max = FLEETJOB_SERVERS_MAX,
+     .description = "Number of servers (pods)."},
+    {.name = "template",
+     .kind = FLEET_FIELD_JSON,
+     .offset = offsetof(struct fleetjob_server, template_),
+     .count_max = 262144,
+     .default_words = "worker.template",
+     .description = "A whole PodTemplateSpec. Its first container is the server."},
+    {0},
+};
+
+static const struct fleet_hint server_hints[] = {
+    {"command", "template.spec.containers[0].command"},
+    {"args", "template.spec.containers[0].args"},
+    {"env", "template.spec.containers[0].env"},
+    {NULL, NULL},
+};
+
+static const struct fleet_object server_type = {
+    .name = "server",
+    .hints = server_hints,
+    .description = "The servers of a parameter server.",
+    .fields = server_fields,
+    .size = sizeof(struct fleetjob_server),
+};
+
 /* ---- spec ------------------------------------------------------------------------------------ */
 
 static const struct fleet_field spec_fields[] = {
@@ -250,6 +285,13 @@ static const struct fleet_field spec_fields[] = {
      .default_text = "{}",
      .object = &worker_type,
      .description = "The pods of the job."},
+    {.name = "server",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_spec, server),
+     .presence = FLEET_PRESENCE(struct fleetjob_spec, has_server),
+     .object = &server_type,
+     .description = "The servers of a parameter server, for an own trainer that uses one "
+                    "(TRAINING_ROLE=PSERVER). They cannot change while the job runs."},
     {.name = "strategy",
      .kind = FLEET_FIELD_JSON,
      .offset = offsetof(struct fleetjob_spec, strategy_json),
@@ -295,6 +337,8 @@ static const struct fleet_field spec_fields[] = {
 static const struct fleet_rule spec_rules[] = {
     {"has(self.training) || (has(self.worker) && has(self.worker.template))",
      "training is required, unless worker.template has a program of its own to run", "training"},
+    {"!has(self.server) || !has(self.training)",
+     "the built-in trainer uses no parameter server: give server or training", "server"},
     {0},
 };
 

@@ -155,6 +155,43 @@ static const struct fleet_object workers_type = {
     .open = true,
 };
 
+static const struct fleet_field servers_fields[] = {
+    {.name = "desired",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_servers, desired),
+     .default_text = "0",
+     .description = "Servers that are wanted."},
+    {.name = "ready",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_servers, ready),
+     .default_text = "0",
+     .description = "Servers whose pods are ready."},
+    {.name = "address",
+     .kind = FLEET_FIELD_STRING,
+     .offset = offsetof(struct fleetjob_servers, address),
+     .description = "Address at which workers reach all servers: that of their Service."},
+    {.name = "pods",
+     .kind = FLEET_FIELD_INT_MAP,
+     .offset = offsetof(struct fleetjob_servers, pods),
+     .count_max = FLEETJOB_SERVERS_MAX,
+     .description = "Pods made so far, by index of the server."},
+    {.name = "restarts",
+     .kind = FLEET_FIELD_INT_MAP,
+     .offset = offsetof(struct fleetjob_servers, restarts),
+     .count_max = FLEETJOB_SERVERS_MAX,
+     .description = "How often the container of the present pod was started again, by index of "
+                    "the server."},
+    {0},
+};
+
+static const struct fleet_object servers_type = {
+    .name = "servers",
+    .description = "The servers of a parameter server.",
+    .fields = servers_fields,
+    .size = sizeof(struct fleetjob_servers),
+    .open = true,
+};
+
 static const struct fleet_field progress_fields[] = {
     {.name = "step",
      .kind = FLEET_FIELD_INT,
@@ -335,6 +372,12 @@ static const struct fleet_field status_fields[] = {
      .presence = FLEET_PRESENCE(struct fleetjob_status, has_workers),
      .object = &workers_type,
      .description = "How many workers there are."},
+    {.name = "servers",
+     .kind = FLEET_FIELD_OBJECT,
+     .offset = offsetof(struct fleetjob_status, servers),
+     .presence = FLEET_PRESENCE(struct fleetjob_status, has_servers),
+     .object = &servers_type,
+     .description = "The servers of a parameter server; absent without spec.server."},
     {.name = "progress",
      .kind = FLEET_FIELD_OBJECT,
      .offset = offsetof(struct fleetjob_status, progress),

@@ -268,6 +268,7 @@ int validation_check(const struct fleetjob *job, const struct validation_options
     check_name(&check);
     check_namespace(&check);
     validation_worker(&check);
+    validation_server(&check);
     worker_resources_check(job, errors);
     validation_strategy(&check);
     validation_auto_parallel(&check);

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#include <cjson/cJSON.h>
+
 #include "libfleet/api/validation.h"
 
 /* What every check reads. */
@@ -23,6 +25,14 @@ bool validation_can_read(const struct validation *c, const char *block);
 
 /* spec.worker (validation_worker.c). */
 void validation_worker(const struct validation *c);
+
+/* command, args and env of the container must be lists. `front` is the path of
+ * the container. */
+void validation_container_lists(const struct validation *c, const cJSON *container,
+                                const char *front);
+
+/* spec.server (validation_server.c). */
+void validation_server(const struct validation *c);
 
 /* Strategy, batches, samples (validation_strategy.c). */
 void validation_strategy(const struct validation *c);

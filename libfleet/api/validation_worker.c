@@ -12,6 +12,8 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/topology.h"
 
+#define FIRST_CONTAINER "spec.worker.template.spec.containers[0]"
+
 /* A bound that is not set follows the others, so the error names only the bounds that are set. */
 static void refuse_replicas(const struct validation *c)
 {
@@ -93,7 +95,8 @@ static void check_restart_policy(const struct validation *c)
 }
 
 /* Otherwise a program would start without its arguments or its variables. */
-static void check_lists(const struct validation *c, const cJSON *container)
+void validation_container_lists(const struct validation *c, const cJSON *container,
+                                const char *front)
 {
     static const struct {
         const char *name, *example;
@@ -107,7 +110,7 @@ static void check_lists(const struct validation *c, const cJSON *container)
 
         if (!list || cJSON_IsNull(list) || cJSON_IsArray(list))
             continue;
-        fleet_strbuf_appendf(&path, "spec.worker.template.spec.containers[0].%s", lists[i].name);
+        fleet_strbuf_appendf(&path, "%s.%s", front, lists[i].name);
         fleet_errors_add(c->errors, path.text, "must be a list, as %s, not %s", lists[i].example,
                          cJSON_IsObject(list) ? "an object" : "one value");
     }
@@ -136,11 +139,9 @@ static void check_template(const struct validation *c)
     if (!cJSON_IsArray(containers) || cJSON_GetArraySize(containers) == 0)
         fleet_errors_add(c->errors, "spec.worker.template.spec.containers",
                          "must be a list of at least one container; the first is the worker's");
-    check_lists(c, cJSON_GetArrayItem(containers, 0));
+    validation_container_lists(c, cJSON_GetArrayItem(containers, 0), FIRST_CONTAINER);
     check_restart_policy(c);
 }
-
-#define FIRST_CONTAINER "spec.worker.template.spec.containers[0]"
 
 /* `fleetjob run` starts processes of this machine. */
 static void refuse_entrypoint_locally(const struct validation *c, const cJSON *container)

@@ -55,6 +55,13 @@
  * this index was remade. */
 #define WELLKNOWN_LABEL_ATTEMPT WELLKNOWN_GROUP "/worker-attempt"
 
+/* Pods of servers. Written by the controller; read by the selector of their Service. */
+#define WELLKNOWN_LABEL_ROLE  WELLKNOWN_GROUP "/role"
+#define WELLKNOWN_ROLE_SERVER "server"
+
+/* Pods of servers. Written by the controller for people. Value: 0 … replicas-1. */
+#define WELLKNOWN_LABEL_SERVER WELLKNOWN_GROUP "/server-index"
+
 /* Pods. Written by the API server, which copies it from the node (or by the pod's template); read
  * by the controller: the workers of one zone get neighbouring ranks. */
 #define WELLKNOWN_LABEL_TOPOLOGY "topology.kubernetes.io/zone"
@@ -150,6 +157,7 @@
 #define WELLKNOWN_EVENT_CREATED_PODS    "CreatedPods"    /* one event, however many */
 #define WELLKNOWN_EVENT_DELETED_PODS    "DeletedPods"
 #define WELLKNOWN_EVENT_REPLACED_POD    "ReplacedPod" /* index, cause */
+#define WELLKNOWN_EVENT_SERVER_LOST     "ServerLost"  /* Warning: index, cause, and what follows */
 #define WELLKNOWN_EVENT_STARTED         "Started"     /* the first generation runs */
 #define WELLKNOWN_EVENT_RESTARTED       "Restarted"   /* Warning when it counts: cause, times */
 #define WELLKNOWN_EVENT_RESIZED         "Resized"     /* a generation of another size */

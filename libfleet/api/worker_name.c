@@ -14,6 +14,14 @@ char *worker_name_build(const char *job, int index, int attempt)
     return fleet_strbuf_take(&name);
 }
 
+char *server_name_build(const char *job, int index)
+{
+    struct fleet_strbuf name = {0};
+
+    fleet_strbuf_appendf(&name, "%s-server-%d", job, index);
+    return fleet_strbuf_take(&name);
+}
+
 /*
  * A decimal number without sign and leading zeros; *end is the position after it. -1: there is
  * none.
@@ -44,5 +52,19 @@ bool worker_name_parse(const char *pod, const char *job, int *out_index, int *ou
         return false;
     *out_index = index;
     *out_attempt = attempt;
+    return true;
+}
+
+bool server_name_parse(const char *pod, const char *job, int *out_index)
+{
+    static const char server[] = "-server-";
+    size_t length = strlen(job);
+    int index;
+
+    if (strncmp(pod, job, length) != 0 || strncmp(pod + length, server, sizeof(server) - 1) != 0)
+        return false;
+    if ((index = read_number(pod + length + sizeof(server) - 1, &pod)) < 0 || *pod)
+        return false;
+    *out_index = index;
     return true;
 }

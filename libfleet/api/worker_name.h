@@ -4,7 +4,7 @@
 
 /*
  * The name of a worker's pod: <job>-worker-<index>-<attempt>. Labels can be changed, names cannot,
- * so controller and agent read index and attempt from the name.
+ * so controller and agent read index and attempt from the name. A server keeps its name.
  */
 #include <stdbool.h>
 
@@ -17,5 +17,9 @@ char *worker_name_build(const char *job, int index, int attempt);
 
 /* Index and attempt by a pod's name. False: the job `job` has no worker of that name. */
 bool worker_name_parse(const char *pod, const char *job, int *out_index, int *out_attempt);
+
+/* The name of a server's pod: <job>-server-<index>, heap; and the index by such a name. */
+char *server_name_build(const char *job, int index);
+bool server_name_parse(const char *pod, const char *job, int *out_index);
 
 #endif

@@ -9,6 +9,7 @@
  *
  *   limit                    checked by                          used by
  *   FLEET_WORKERS_MAX        spec.worker (schema)                hub: members of a generation
+ *   FLEET_SERVERS_MAX        spec.server (schema)                servers of parameters (fleet_ps.h)
  *   FLEET_PROCESSES_MAX      spec.worker.processesPerPod         hub, agent: trainers of a worker
  *   FLEET_WORLD_MAX          validation, --world-size            hub, agent, trainer: ranks
  *   FLEET_MESSAGE_MAX        hub and agent, each message         `assign` of FLEET_WORLD_MAX ranks
@@ -23,6 +24,7 @@
  */
 
 #define FLEET_WORKERS_MAX   4096  /* pods of a job */
+#define FLEET_SERVERS_MAX   256   /* pods with servers of parameters */
 #define FLEET_PROCESSES_MAX 64    /* trainers of a pod */
 #define FLEET_WORLD_MAX     65536 /* ranks of a job; fewer than workers times processes */
 

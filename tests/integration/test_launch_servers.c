@@ -236,6 +236,81 @@ static void test_launch_servers__logs_go_to_a_file_for_each_process(void **state
     }
 }
 
+/* ---- a FleetJob ------------------------------------------------------------------------------ */
+
+#define JOB                                                                            \
+    "{apiVersion: fleetjob.dev/v1alpha1, kind: FleetJob, metadata: {name: clicks},\n"  \
+    " spec: {server: {replicas: 2%s}, worker: {replicas: 1, processesPerPod: 2,\n"     \
+    "   template: {spec: {containers: [{name: t, image: i, command: [\"%s\", work],\n" \
+    "     env: [{name: WORD, value: own}]}]}}}, strategy: {a_sync: true},\n"           \
+    "   runPolicy: {dataEncryption: AES-GCM, restart: {maxRestarts: 1}}}}\n"
+
+static const char *write_server_job(const char *server, const char *script)
+{
+    static char path[128];
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+
+    (void)snprintf(path, sizeof(path), "%s/job.yaml", folder);
+    fleet_strbuf_appendf(&text, JOB, server, script);
+    assert_int_equal(fleet_file_write(path, text.text, text.length, NULL), 0);
+    return path;
+}
+
+static void test_launch_servers__run_starts_the_servers_of_a_job(void **state)
+{
+    const char *script =
+        write_script("job", "#!/bin/sh\n"
+                            "echo $TRAINING_ROLE of $PADDLE_TRAINERS_NUM $WORD "
+                            "$FLEET_DATA_ENCRYPTION $PADDLE_JOB_ID: $*\n"
+                            "[ $TRAINING_ROLE = PSERVER ] || cat $FLEET_STRATEGY_FILE\n");
+    FLEET_AUTO_STRBUF struct fleet_strbuf server = {0};
+    struct run run;
+
+    (void)state;
+    run_words(&run, "run", write_server_job("", script), NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "[server 1] PSERVER of 2 own AES-GCM clicks: work\n");
+    expect_words(&run.out, "[worker 1] TRAINER of 2 own AES-GCM clicks: work\n");
+    expect_words(&run.out, "[worker 0] a_sync: true\n");
+    expect_words(&run.out, "Succeeded: 2 servers, 2 workers, restarts 0\n");
+    expect_nothing_left(&run);
+    release(&run);
+    fleet_strbuf_appendf(&server, ", template: {spec: {containers: [{command: [\"%s\", serve]}]}}",
+                         script);
+    run_words(&run, "run", write_server_job(server.text, script), NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "[server 0] PSERVER of 2 AES-GCM clicks: serve\n");
+    expect_words(&run.out, "[worker 0] TRAINER of 2 own AES-GCM clicks: work\n");
+    release(&run);
+}
+
+static void test_launch_servers__run_ends_a_job_whose_server_fails(void **state)
+{
+    const char *script = write_script("job", "#!/bin/sh\n"
+                                             "[ $TRAINING_ROLE = TRAINER ] && exec sleep 1000\n"
+                                             "exit 7\n");
+    struct run run;
+
+    (void)state;
+    run_words(&run, "run", write_server_job("", script), NULL);
+    expect_exit(&run, 1);
+    expect_words(&run.err, " ended with exit code 7 after 1 restart\n");
+    expect_nothing_left(&run);
+    release(&run);
+}
+
+static void test_launch_servers__prints_the_job(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run_words(&run, "launch", "--print-job", "--server_num=2", "--worker_num=3", "train", NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "  server:\n    replicas: 2\n");
+    expect_words(&run.out, "  worker:\n    replicas: 3\n");
+    release(&run);
+}
+
 /* ---- wrong input ----------------------------------------------------------------------------- */
 
 static void refused(int code, const char *words, const char *option, const char *other)
@@ -293,6 +368,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_launch_servers__the_job_ends_with_its_workers),
         cmocka_unit_test(test_launch_servers__ctrl_c_ends_all),
         cmocka_unit_test(test_launch_servers__logs_go_to_a_file_for_each_process),
+        cmocka_unit_test(test_launch_servers__run_starts_the_servers_of_a_job),
+        cmocka_unit_test(test_launch_servers__run_ends_a_job_whose_server_fails),
+        cmocka_unit_test(test_launch_servers__prints_the_job),
         cmocka_unit_test(test_launch_servers__a_worker_does_not_listen_where_a_server_does),
         cmocka_unit_test(test_launch_servers__wrong_options_are_one_message),
     };

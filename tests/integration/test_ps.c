@@ -300,6 +300,35 @@ static void test_ps__each_setting_acts_or_is_refused(void **state)
     CHECK(strstr(err.text, "a_sync_configs: use_ps_gpu is 1"));
 }
 
+/* ---- where a server listens ------------------------------------------------------------------ */
+
+static bool answers_at_home(int port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)port),
+                                        .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_there = connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
+
+    (void)close(fd);
+    return is_there;
+}
+
+/* 192.0.2.1 is the address of a Service in front of the server: no interface has it. */
+static void test_ps__a_server_behind_an_address_listens_on_all_interfaces(void **state)
+{
+    struct fleet_server *server;
+    int port = free_port();
+
+    (void)state;
+    worker_count = 1;
+    (void)snprintf(server_list, sizeof(server_list), "192.0.2.1:%d", port);
+    CHECK(fleet_server_init(role_of(FLEET_SERVER, 0), NULL, &server, &err) == 0);
+    assert_true(answers_at_home(port));
+    fleet_server_free(server);
+    assert_false(answers_at_home(port));
+}
+
 /* ---- ends of a wait -------------------------------------------------------------------------- */
 
 static int start_with(const char *secret, int timeout_ms)
@@ -425,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_ps__a_missing_or_damaged_part_is_named),
         cmocka_unit_test(test_ps__wrong_arguments_have_one_error),
         cmocka_unit_test(test_ps__each_setting_acts_or_is_refused),
+        cmocka_unit_test(test_ps__a_server_behind_an_address_listens_on_all_interfaces),
         cmocka_unit_test(test_ps__another_secret_is_refused),
         cmocka_unit_test(test_ps__encryption_must_be_the_same_on_both_sides),
         cmocka_unit_test(test_ps__a_dead_server_is_one_error),

@@ -37,7 +37,7 @@ struct scenario {
     cJSON *root, *job_json;
     struct fleetjob job;
     struct fleet_errors errors, warnings;
-    struct observed_pod *pods;
+    struct observed_pod *pods, *servers;
     const char **gone;
     struct observed_attempt taken[8];
     struct observed_vanished vanished[8];
@@ -115,9 +115,38 @@ static inline int word_at(const cJSON *json, const char *key, const char *const 
     return missing;
 }
 
-static inline void read_pods(struct scenario *s)
+/* A pod without name and UID. */
+static inline struct observed_pod read_pod(const cJSON *item)
 {
     static const char *const phases[] = {"Pending", "Running", "Succeeded", "Failed"};
+
+    return (struct observed_pod){
+        .index = (int)int_at(item, "index", 0),
+        .attempt = (int)int_at(item, "attempt", 0),
+        .phase = (enum observed_phase)word_at(item, "phase", phases, 4, OBSERVED_RUNNING),
+        .is_scheduled = !cJSON_IsTrue(fleet_json_at(item, "unscheduled")),
+        .is_deleting = cJSON_IsTrue(fleet_json_at(item, "deleting")),
+        .is_given_up = cJSON_IsTrue(fleet_json_at(item, "givenUp")),
+        .is_permanent = cJSON_IsTrue(fleet_json_at(item, "permanent")),
+        .exit_code = (int)int_at(item, "exitCode", -1),
+        .reason = text_at(item, "reason", ""),
+        .message = text_at(item, "message", ""),
+        .waiting = text_at(item, "waiting", ""),
+        .cause = text_at(item, "cause", ""),
+        .counts_nodes = pod_cause_counts_nodes(text_at(item, "waiting", "")),
+        .memory_limit = text_at(item, "memoryLimit", ""),
+        .created_wall_ms = time_at(item, "created"),
+        .topology = text_at(item, "topology", ""),
+        .node = text_at(item, "node", ""),
+        .started_wall_ms = time_at(item, "started"),
+        .is_ready = cJSON_IsTrue(fleet_json_at(item, "ready")),
+        .restarts = (int)int_at(item, "restarts", 0),
+        .finished_wall_ms = time_at(item, "finished"),
+    };
+}
+
+static inline void read_pods(struct scenario *s)
+{
     const cJSON *list = fleet_json_at(s->root, "pods"), *item;
 
     s->pods = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*s->pods));
@@ -125,32 +154,30 @@ static inline void read_pods(struct scenario *s)
     {
         struct observed_pod *pod = &s->pods[s->observed.pod_count++];
         char uid[64];
-        *pod = (struct observed_pod){
-            .index = (int)int_at(item, "index", 0),
-            .attempt = (int)int_at(item, "attempt", 0),
-            .phase = (enum observed_phase)word_at(item, "phase", phases, 4, OBSERVED_RUNNING),
-            .is_scheduled = !cJSON_IsTrue(fleet_json_at(item, "unscheduled")),
-            .is_deleting = cJSON_IsTrue(fleet_json_at(item, "deleting")),
-            .is_given_up = cJSON_IsTrue(fleet_json_at(item, "givenUp")),
-            .is_permanent = cJSON_IsTrue(fleet_json_at(item, "permanent")),
-            .exit_code = (int)int_at(item, "exitCode", -1),
-            .reason = text_at(item, "reason", ""),
-            .message = text_at(item, "message", ""),
-            .waiting = text_at(item, "waiting", ""),
-            .cause = text_at(item, "cause", ""),
-            .counts_nodes = pod_cause_counts_nodes(text_at(item, "waiting", "")),
-            .memory_limit = text_at(item, "memoryLimit", ""),
-            .created_wall_ms = time_at(item, "created"),
-            .topology = text_at(item, "topology", ""),
-            .node = text_at(item, "node", ""),
-            .started_wall_ms = time_at(item, "started"),
-            .finished_wall_ms = time_at(item, "finished"),
-        };
+        *pod = read_pod(item);
         (void)snprintf(uid, sizeof(uid), "uid-%d-%d", pod->index, pod->attempt);
         pod->name = worker_name_build(s->job.metadata.name, pod->index, pod->attempt);
         pod->uid = strdup(uid);
     }
     s->observed.pods = s->pods;
+}
+
+static inline void read_servers(struct scenario *s)
+{
+    const cJSON *list = fleet_json_at(s->root, "servers"), *item;
+
+    s->servers = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof(*s->servers));
+    cJSON_ArrayForEach(item, list)
+    {
+        struct observed_pod *pod = &s->servers[s->observed.server_count++];
+        char uid[64];
+        *pod = read_pod(item);
+        (void)snprintf(uid, sizeof(uid), "server-uid-%d", pod->index);
+        pod->name = server_name_build(s->job.metadata.name, pod->index);
+        pod->uid = strdup(uid);
+    }
+    s->observed.servers = s->servers;
+    s->observed.server_address = text_at(s->root, "serverAddress", "");
 }
 
 static inline void read_failure(const cJSON *json, struct hub_view_failure *out)
@@ -327,6 +354,7 @@ static inline void read_scenario(const char *name, struct scenario *s)
     s->observed.errors = &s->errors;
     s->observed.warnings = &s->warnings;
     read_pods(s);
+    read_servers(s);
     s->gone =
         calloc((size_t)cJSON_GetArraySize(fleet_json_at(s->root, "gone")) + 1, sizeof(*s->gone));
     cJSON_ArrayForEach(item, fleet_json_at(s->root, "gone")) s->gone[s->observed.gone_count++] =
@@ -357,7 +385,12 @@ static inline void release_scenario(struct scenario *s)
     free(s->observed.hub.history);
     free(s->observed.hub.failures);
     free(s->observed.hub.silent);
+    for (size_t i = 0; i < s->observed.server_count; i++) {
+        free((char *)s->servers[i].name);
+        free((char *)s->servers[i].uid);
+    }
     free(s->pods);
+    free(s->servers);
     free(s->gone);
     free(s->refused);
     fleet_errors_release(&s->errors);

@@ -281,7 +281,9 @@ static const struct {
      "wait_for_replacement_seconds"},
     {"spec.runPolicy.failurePolicy.rules", "controller/fleetjob/failure_policy.c", "rules"},
     {"spec.runPolicy.scheduling.gang", "controller/fleetjob/gang.c", "scheduling.gang"},
-    {"spec.runPolicy.scheduling.queue", "controller/fleetjob/pod_builder.c", "scheduling.queue"},
+    {"spec.server.replicas", "controller/fleetjob/servers.c", "server.replicas"},
+    {"spec.server.template", "libfleet/api/fleetjob.c", "server.template_"},
+    {"spec.runPolicy.scheduling.queue", "controller/fleetjob/pod_common.c", "scheduling.queue"},
 };
 
 static bool is_warned_of(const char *path)

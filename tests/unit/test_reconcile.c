@@ -11,6 +11,9 @@
  *                   pods     [{index, attempt, phase, deleting, givenUp, unscheduled, exitCode,
  *                              reason, message, waiting, cause, memoryLimit, topology, node,
  *                              created, started, finished}]; uid is "uid-<index>-<attempt>"
+ *                   servers  the same for servers, without attempt, with {ready, restarts}; uid is
+ *                            "server-uid-<index>"
+ *                   serverAddress  of the Service in front of them
  *                   first    true: this process has decided nothing about the job yet
  *                   asksWhy  true: the API server is being asked why a pod does not start
  *                   refusal  what the API server said; refused [[index, attempt]]: the pods;
@@ -19,7 +22,8 @@
  *                   taken    [[index, attempt]]: names of pods that belong to another owner
  *                   vanished [{index, attempt, count, at}]: pods deleted in quick succession
  *                   hub      absent: none is hosted; else see read_hub()
- *   expected.json   look [[index, attempt]] and departures {uid: cause} if there are any, create,
+ *   expected.json   look [[index, attempt]], departures {uid: cause} and createServers [index] if
+ *                   there are any, create,
  *                   delete {name: reason}, gone [uid], events [text], order [uid] if nodes are
  *                   known, hub, deleteJob, requeueAfterMs, write (status | progress | no),
  *                   status: the merge patch from the old to the new status
@@ -99,6 +103,11 @@ static cJSON *to_json(const struct scenario *s, const struct actions *a)
         const int pair[] = {a->creates[i].index, a->creates[i].attempt};
         cJSON_AddItemToArray(list, cJSON_CreateIntArray(pair, 2));
     }
+    for (size_t i = 0; i < a->server_create_count; i++) {
+        list = i == 0 ? cJSON_AddArrayToObject(json, "createServers")
+                      : cJSON_GetObjectItemCaseSensitive(json, "createServers");
+        cJSON_AddItemToArray(list, cJSON_CreateNumber(a->server_creates[i]));
+    }
     list = cJSON_AddObjectToObject(json, "delete");
     for (size_t i = 0; i < a->delete_count; i++)
         cJSON_AddStringToObject(list, a->deletes[i].name, a->deletes[i].reason);
@@ -162,6 +171,31 @@ static void compare(const char *name, const struct scenario *s, const struct act
     }
 }
 
+static void carry_out_servers(struct scenario *s, const struct actions *a)
+{
+    size_t count = s->observed.server_count;
+
+    s->servers = realloc(s->servers, (count + a->server_create_count + 1) * sizeof(*s->servers));
+    assert_non_null(s->servers);
+    for (size_t d = 0; d < a->delete_count; d++)
+        for (size_t i = 0; i < count; i++)
+            s->servers[i].is_deleting |= strcmp(s->servers[i].name, a->deletes[d].name) == 0;
+    for (size_t c = 0; c < a->server_create_count; c++)
+        s->servers[count++] = (struct observed_pod){
+            .name = server_name_build(s->job.metadata.name, a->server_creates[c]),
+            .uid = strdup("new"),
+            .index = a->server_creates[c],
+            .exit_code = -1,
+            .reason = "",
+            .message = "",
+            .cause = "",
+            .topology = "",
+            .node = "",
+        };
+    s->observed.servers = s->servers;
+    s->observed.server_count = count;
+}
+
 /* Pods as they are right after the actions: the created ones pending, the deleted ones deleting. */
 static void carry_out(struct scenario *s, const struct actions *a)
 {
@@ -188,6 +222,7 @@ static void carry_out(struct scenario *s, const struct actions *a)
         };
     s->observed.pods = s->pods;
     s->observed.pod_count = count;
+    carry_out_servers(s, a);
 }
 
 static void check_settled(const char *name, struct scenario *s, const struct actions *first)

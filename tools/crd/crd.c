@@ -29,6 +29,7 @@ static const struct column columns[] = {
     {"Restarts", "integer", ".status.restarts.count", "Restarts caused by failures", 0},
     {"Age", "date", ".metadata.creationTimestamp", "", 0},
     {"Waiting", "string", ".status.waiting", "What it waits for, and until when", 0},
+    {"Servers", "integer", ".status.servers.ready", "Parameter servers that are ready", 1},
     {"Held-out", "number", ".status.progress.heldOutLoss", "Loss on held-out data", 1},
     {"Tokens/s", "number", ".status.progress.tokensPerSecond", "Speed of the whole job", 1},
     {"Goodput", "number", ".status.progress.goodput",
@@ -75,6 +76,19 @@ static void put_fixed_rules(cJSON *list)
 
     for (size_t i = 0; i < FLEET_COUNT(fields); i++)
         put_rule(list, fields[i].rule, fields[i].message, fields[i].field);
+    put_rule(list,
+             "!has(oldSelf.status) || !has(oldSelf.status.startTime) || "
+             "(has(self.spec.server) == has(oldSelf.spec.server) && (!has(self.spec.server) || "
+             "self.spec.server.replicas == oldSelf.spec.server.replicas))",
+             "spec.server.replicas cannot change while the job runs: suspend it first "
+             "(runPolicy.suspend), or make another job",
+             ".spec.server.replicas");
+    put_rule(list,
+             "!has(oldSelf.status) || !has(oldSelf.status.startTime) || !has(self.spec.server) || "
+             "self.spec.worker.replicas == oldSelf.spec.worker.replicas",
+             "spec.worker.replicas cannot change while a job with servers runs: a parameter server "
+             "has a fixed number of workers; suspend the job first (runPolicy.suspend)",
+             ".spec.worker.replicas");
 }
 
 /* What spans metadata, spec and status. */
