@@ -6,6 +6,7 @@
 #include "cli/system/processors.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/judge.h"
+#include "libfleet/autoparallel/context_files.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/checkpoint/vocabulary.h"
@@ -90,6 +91,16 @@ static void check_machine(struct fleetjob *job, const struct job_check_options *
         check_memory(job, options, check);
 }
 
+/* What is said of a strategy file that has not been read: strategy_load() has read it. */
+static void drop_load(const struct fleetjob *job, struct job_check *check)
+{
+    struct context_files files;
+
+    context_files_of(job->spec.auto_parallel, &files);
+    if (files.load.path)
+        fleet_errors_drop(&check->warnings, "spec.autoParallel", files.load.key);
+}
+
 void job_check(struct fleetjob *job, const struct job_check_options *options,
                struct job_check *check)
 {
@@ -98,6 +109,8 @@ void job_check(struct fleetjob *job, const struct job_check_options *options,
     if (!options->in_cluster) /* the file may be a different one where the job will train */
         complete(job, folder);
     check_text(job, options, check);
+    if (!options->in_cluster)
+        drop_load(job, check);
     check_machine(job, options, folder, check);
     /* A field with an error gets no warning. */
     for (size_t i = 0; i < check->errors.count && i < FLEET_ERRORS_MAX; i++)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/strategy_load.h"
 #include "libfleet/api/document.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -133,6 +134,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
     (void)fleetjob_decode(root, out, errors);
     document_report_faults(path, &faults, errors);
     fleet_errors_release(&faults);
+    strategy_load(root, path, out, errors, NULL);
     return 0;
 }
 

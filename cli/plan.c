@@ -13,6 +13,7 @@
 #include "cli/job_check.h"
 #include "cli/plan_search.h"
 #include "cli/plan_table.h"
+#include "cli/strategy_load.h"
 #include "libfleet/api/document.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/base/cleanup.h"
@@ -278,6 +279,8 @@ static void plan_job(struct document *document, const struct arguments *argument
                                         .world_size = arguments->world,
                                         .policy = policy_of(arguments)};
 
+    strategy_load(document->json, arguments->file, &document->job, &check->errors,
+                  &check->warnings);
     job_check(&document->job, &options, check);
     if (arguments->search) /* they describe the unchanged job */
         return;

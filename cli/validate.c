@@ -7,6 +7,7 @@
 
 #include "cli/arguments.h"
 #include "cli/job_check.h"
+#include "cli/strategy_load.h"
 #include "libfleet/api/document.h"
 #include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/base/cleanup.h"
@@ -93,6 +94,9 @@ static void check_document(struct document *document, const struct arguments *ar
                            &check->warnings);
         return;
     }
+    if (!arguments->cluster) /* there the file may be another one */
+        strategy_load(document->json, arguments->file, &document->job, &check->errors,
+                      &check->warnings);
     job_check(&document->job, &options, check);
     if (!check->has_plan || !document->job.spec.has_training)
         return;

@@ -27,7 +27,7 @@ controller/machinery: controller/machinery libfleet/kube libfleet/base
 controller/fleetjob:  controller/fleetjob controller/machinery libfleet
 controller:           controller libfleet
 agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy libfleet/training
-agent/runtime:        libfleet/program libfleet/plan libfleet/checkpoint
+agent/runtime:        libfleet/program libfleet/plan libfleet/checkpoint libfleet/autoparallel
 agent/runtime:        libfleet/tensorboard
 agent/runtime/store:  agent/runtime/store include/fleet/fleet_fs.h libfleet/base
 agent:                agent libfleet

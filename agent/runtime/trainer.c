@@ -78,6 +78,7 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
     if (rc == 0) {
         training_config_resolve_paths(&trainer->job.config, file.base_folder);
         charts_init(&trainer->report.charts, trainer->job.config.log.tensorboard, file.job_name);
+        strategy_files_init(&trainer->job.files, file.auto_parallel, file.base_folder);
         trainer->job.name = strdup(file.job_name);
         fleet_assert(trainer->job.name != NULL);
     }
@@ -324,6 +325,7 @@ void trainer_close(struct trainer *trainer)
     strategy_spec_release(&trainer->job.strategy);
     training_config_release(&trainer->job.config);
     cJSON_Delete(trainer->job.origin);
+    strategy_files_release(&trainer->job.files);
     free(trainer->job.name);
     running_release(&trainer->progress.running);
     free(trainer->progress.ledger);

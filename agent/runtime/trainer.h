@@ -42,6 +42,7 @@
 #include "agent/runtime/step/sample_log.h"
 #include "agent/runtime/step/share.h"
 #include "agent/runtime/step/stage.h"
+#include "agent/runtime/strategy_files.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/strategy_spec.h"
@@ -71,7 +72,8 @@ struct trainer_job {
     int threads;               /* compute threads, 0 = what the CPU quota allows */
     const char *uid;           /* of the environment; "" if unknown */
     char *name;                /* for logs and messages */
-    cJSON *origin;             /* the job's record in checkpoints: origin.h */
+    struct strategy_files files;
+    cJSON *origin;                     /* the job's record in checkpoints: origin.h */
     uint8_t digest[FLEET_SHA256_SIZE]; /* of program and data: must be equal on all ranks */
 };
 

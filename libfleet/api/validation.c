@@ -239,6 +239,16 @@ static void check_shared(const struct validation *c, const char *name, const cha
             setting, volume->host_path);
 }
 
+void validation_path(const struct validation *c, const char *name, const char *path,
+                     bool is_written)
+{
+    char *value = (char *)path;
+
+    check_path((void *)c, name, &value);
+    if (is_written)
+        check_written(c, name, path);
+}
+
 static void check_paths(const struct validation *c)
 {
     const struct training_config *training = &c->job->spec.training;

@@ -10,6 +10,7 @@
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/validation_internal.h"
 #include "libfleet/autoparallel/context.h"
+#include "libfleet/autoparallel/context_files.h"
 #include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/autoparallel/dataset.h"
 #include "libfleet/base/errors.h"
@@ -202,6 +203,26 @@ static void check_devices(const struct validation *c)
                          world);
 }
 
+static void check_file(const struct validation *c, const struct context_file *file, bool is_written)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf name = {0};
+
+    if (!file->path)
+        return;
+    fleet_strbuf_appendf(&name, PATH ".%s", file->key);
+    validation_path(c, name.text, file->path, is_written);
+}
+
+static void check_files(const struct validation *c)
+{
+    struct context_files files;
+
+    context_files_of(c->job->spec.auto_parallel, &files);
+    check_file(c, &files.load, false);
+    check_file(c, &files.save, true);
+    check_file(c, &files.groups, true);
+}
+
 void validation_auto_parallel(const struct validation *c)
 {
     const cJSON *context = c->job->spec.auto_parallel;
@@ -217,6 +238,7 @@ void validation_auto_parallel(const struct validation *c)
     check_optimizer(c);
     check_dataset(c);
     check_devices(c);
+    check_files(c);
     if (c->warnings && context->child)
         context_warn(context, PATH, &outcome, c->warnings);
 }

@@ -23,6 +23,10 @@ bool validation_knows(const struct validation *c, const char *path);
 /* Could the block be read, even if a field in it is wrong? */
 bool validation_can_read(const struct validation *c, const char *block);
 
+/* A path of the job in field `name`; `is_written`: the job makes the file. */
+void validation_path(const struct validation *c, const char *name, const char *path,
+                     bool is_written);
+
 /* spec.worker (validation_worker.c). */
 void validation_worker(const struct validation *c);
 

@@ -412,6 +412,23 @@ static void check_data(struct check *c, const cJSON *dataset, int64_t devices)
     fleet_value_path_leave(&c->path, length);
 }
 
+/* The old key of a file, and the new one. */
+static void check_files(struct check *c, const cJSON *json)
+{
+    static const char *const names[][2] = {
+        {"strategy_ckpt_load_file", "strategy_ckpt_config.load_file"},
+        {"strategy_ckpt_save_file", "strategy_ckpt_config.save_file"},
+    };
+
+    for (size_t i = 0; i < FLEET_COUNT(names); i++) {
+        const char *old = cJSON_GetStringValue(fleet_json_at(json, names[i][0]));
+        const char *new = cJSON_GetStringValue(fleet_json_at(json, names[i][1]));
+
+        if (old && new &&*old &&*new &&strcmp(old, new) != 0)
+            add(c, names[i][1], "names another file than the old key; give one of the two");
+    }
+}
+
 static void check_together(struct check *c, const cJSON *json)
 {
     const cJSON *search = cJSON_GetObjectItemCaseSensitive(json, "search_mode");
@@ -429,6 +446,7 @@ static void check_together(struct check *c, const cJSON *json)
     else if (has_devices && shard > devices / stages)
         add(c, "parallel_optimizer_config.optimizer_weight_shard_size",
             "must be at most the devices of a pipeline stage");
+    check_files(c, json);
     check_data(c, dataset, has_devices && devices % stages == 0 ? devices / stages : 0);
     if (search && old_search && strcmp(search->valuestring, old_search->valuestring) != 0)
         add(c, "auto_parallel_search_mode",

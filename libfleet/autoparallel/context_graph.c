@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libfleet/autoparallel/context.h"
+#include "libfleet/autoparallel/context_files.h"
 #include "libfleet/autoparallel/context_internal.h"
 #include "libfleet/autoparallel/search/grid_search.h"
 #include "libfleet/base/assert.h"
@@ -193,6 +194,15 @@ static bool may_search(const struct context_apply *a, const char *key)
     return false;
 }
 
+/* The operators of a strategy file have not been read: they are used in place of a search. */
+static bool awaits_file(const struct context_apply *a)
+{
+    struct context_files files;
+
+    context_files_of(a->context, &files);
+    return files.load.path != NULL;
+}
+
 static void apply_grid(const struct context_apply *a)
 {
     struct strategy_hybrid_config *h = &a->strategy->hybrid_configs;
@@ -210,8 +220,9 @@ static void apply_grid(const struct context_apply *a)
     struct grid grid;
     struct fleet_error err;
 
-    if (context_mode(a->context) != CONTEXT_AUTO_PARALLEL || !may_search(a, key) ||
-        a->job->world < 1 || a->job->world > TOPOLOGY_WORLD_MAX || a->job->world % stages != 0)
+    if (context_mode(a->context) != CONTEXT_AUTO_PARALLEL || awaits_file(a) ||
+        !may_search(a, key) || a->job->world < 1 || a->job->world > TOPOLOGY_WORLD_MAX ||
+        a->job->world % stages != 0)
         return;
     request.devices = (int)(a->job->world / stages);
     if (grid_search(&request, &grid, &err) < 0) {
@@ -255,8 +266,20 @@ static void apply_type(const struct context_apply *a)
         context_contradict(a, "gradient_fp32_sync", "fp16_allreduce", "false", "true");
 }
 
+static void check_load(const struct context_apply *a)
+{
+    struct context_files files;
+
+    context_files_of(a->context, &files);
+    if (files.load.path && a->job->is_elastic)
+        context_report(a->errors, a->path, files.load.key,
+                       "is for a fixed number of workers: leave out spec.worker.minReplicas and "
+                       "maxReplicas");
+}
+
 void context_graph_apply(const struct context_apply *a)
 {
+    check_load(a);
     apply_stages(a);
     if (a->job->training && a->job->training->operators.count > 0)
         context_operators_apply(a);
@@ -268,8 +291,6 @@ void context_graph_apply(const struct context_apply *a)
 }
 
 /* ---- what a user may not expect -------------------------------------------------------------- */
-
-#define FILES "has no effect: the built-in trainer does not use such files yet"
 
 /* Keys that need nothing here, and why. */
 static const struct {
@@ -287,10 +308,6 @@ static const struct {
      false},
     {CONFIG "parallel_optimizer_threshold",
      "has no effect: ranges of the parameters are divided, those of small ones as well", true},
-    {"strategy_ckpt_load_file", FILES, false},
-    {"strategy_ckpt_save_file", FILES, false},
-    {"strategy_ckpt_config", FILES, false},
-    {"group_ckpt_save_file", FILES, false},
     {"comm_fusion.reducescatter",
      "has no effect: sums that divide gradients are cut where the all-reduces are cut", false},
 };
@@ -333,6 +350,25 @@ static void warn_of_stages(const cJSON *context, const char *path,
                        "on a stage, is 1");
 }
 
+static void warn_of_files(const cJSON *context, const char *path, struct fleet_errors *warnings)
+{
+    struct context_files files;
+
+    context_files_of(context, &files);
+    if (at(context, "strategy_ckpt_config") && !files.load.path && !files.save.path)
+        context_report(warnings, path, "strategy_ckpt_config",
+                       "has no effect: it names neither load_file nor save_file");
+    else if (!files.only_trainable && !files.save.path)
+        context_report(warnings, path, "strategy_ckpt_config.only_trainable_params",
+                       "has no effect: no file is saved");
+    if (files.load.path)
+        context_report(warnings, path, "",
+                       "%s is read where the job trains: until then its operators count for "
+                       "nothing, and workers refuse a file that asks for other degrees than "
+                       "spec.strategy and spec.training.operatorStrategies",
+                       files.load.key);
+}
+
 void context_graph_warn(const cJSON *context, const char *path, const struct context_outcome *job,
                         struct fleet_errors *warnings)
 {
@@ -349,4 +385,5 @@ void context_graph_warn(const cJSON *context, const char *path, const struct con
                        "parallelism");
     warn_of_optimizer(context, path, job, warnings);
     warn_of_stages(context, path, job, warnings);
+    warn_of_files(context, path, warnings);
 }

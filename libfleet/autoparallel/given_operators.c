@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/autoparallel/given_operators.h"
 
+#include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "libfleet/autoparallel/given_tuples.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
-#include "libfleet/base/json.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/training/training.h"
@@ -19,10 +20,8 @@
 #define NAMED_MAX 6    /* operators of a message */
 #define NOBODY    (-1) /* no entry has the operator */
 
-/* The tuples of an entry. */
 struct entry {
-    struct operator_splits inputs[OP_INPUTS_MAX], outputs[OP_OUTPUTS_MAX];
-    int input_count, output_count;
+    struct given_tuples tuples;
     int first; /* of the operators that it is for */
 };
 
@@ -58,73 +57,15 @@ static const char *name_of(const struct reading *r, int op)
     return model_operators_name(r->operators, op);
 }
 
-/* ---- tuples ---------------------------------------------------------------------------------- */
-
-static bool read_tuple(const struct reading *r, size_t entry, const char *place, const cJSON *json,
-                       struct operator_splits *out)
-{
-    const cJSON *item;
-
-    if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > PROGRAM_DIMS_MAX) {
-        refuse(r, entry, place, "must be a list of at most %d numbers, one for each dimension",
-               PROGRAM_DIMS_MAX);
-        return false;
-    }
-    out->dims = 0;
-    cJSON_ArrayForEach(item, json)
-    {
-        if (fleet_json_item_int(item, &out->split[out->dims]) < 0 || out->split[out->dims] < 1 ||
-            out->split[out->dims] > FLEET_WORLD_MAX) {
-            char number[80];
-
-            (void)snprintf(number, sizeof(number), "%s[%d]", place, out->dims);
-            refuse(r, entry, number, "must be an integer from 1 to %d", FLEET_WORLD_MAX);
-            return false;
-        }
-        out->dims++;
-    }
-    return true;
-}
-
-static bool read_tuples(const struct reading *r, size_t entry, const char *key, const cJSON *json,
-                        struct operator_splits *out, int max, int *out_count)
-{
-    const cJSON *item;
-    char place[64];
-
-    *out_count = 0;
-    if (!json)
-        return true;
-    if (!cJSON_IsArray(json) || cJSON_GetArraySize(json) > max) {
-        refuse(r, entry, key, "must be a list of at most %d tuples", max);
-        return false;
-    }
-    cJSON_ArrayForEach(item, json)
-    {
-        (void)snprintf(place, sizeof(place), "%s[%d]", key, *out_count);
-        if (!read_tuple(r, entry, place, item, &out[*out_count]))
-            return false;
-        ++*out_count;
-    }
-    return true;
-}
-
 static bool read_entries(const struct reading *r)
 {
     bool ok = true;
 
     for (size_t i = 0; i < r->given->count; i++) {
-        const struct training_operator *it = &r->given->items[i];
-        struct entry *entry = &r->entries[i];
-        bool is_read =
-            read_tuples(r, i, "in", it->in, entry->inputs, OP_INPUTS_MAX, &entry->input_count) &&
-            read_tuples(r, i, "out", it->out, entry->outputs, OP_OUTPUTS_MAX, &entry->output_count);
+        FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
 
-        if (is_read && entry->input_count == 0 && entry->output_count == 0) {
-            refuse(r, i, "", "has no strategy: give in, out or both");
-            is_read = false;
-        }
-        ok &= is_read;
+        fleet_strbuf_appendf(&path, "%s[%zu]", r->path, i);
+        ok &= given_tuples_read(&r->given->items[i], path.text, &r->entries[i].tuples, r->errors);
     }
     return ok;
 }
@@ -210,9 +151,9 @@ static bool check_operators(const struct reading *r)
             continue;
         entry = &r->entries[r->owners[op]];
         model_operators_axes(r->operators, op, &axes);
-        if (operator_strategy_from_splits(&axes, r->devices, entry->inputs, entry->input_count,
-                                          entry->outputs, entry->output_count, &strategy,
-                                          &err) == 0)
+        if (operator_strategy_from_splits(&axes, r->devices, entry->tuples.inputs,
+                                          entry->tuples.input_count, entry->tuples.outputs,
+                                          entry->tuples.output_count, &strategy, &err) == 0)
             continue;
         refuse(r, (size_t)r->owners[op], "", "%s (%s): %s", name_of(r, op),
                op_definition(r->operators->program.ops[op].kind)->name, err.text);
@@ -280,8 +221,10 @@ static bool suits(const struct reading *r, size_t grid, size_t from, size_t unti
             continue;
         entry = &r->entries[r->owners[op]];
         model_operators_axes(r->operators, op, &axes);
-        if (!is_as_given(axes.inputs, entry->input_count, entry->inputs, &of_grid[op]) ||
-            !is_as_given(axes.outputs, entry->output_count, entry->outputs, &of_grid[op]))
+        if (!is_as_given(axes.inputs, entry->tuples.input_count, entry->tuples.inputs,
+                         &of_grid[op]) ||
+            !is_as_given(axes.outputs, entry->tuples.output_count, entry->tuples.outputs,
+                         &of_grid[op]))
             return false;
     }
     return true;
@@ -355,8 +298,8 @@ static int find_impossible(const struct reading *r, size_t entry)
             const struct operator_strategy *s = &r->strategies[i * (size_t)count + (size_t)op];
             const struct entry *e = &r->entries[entry];
 
-            is_possible |= is_as_given(axes.inputs, e->input_count, e->inputs, s) &&
-                           is_as_given(axes.outputs, e->output_count, e->outputs, s);
+            is_possible |= is_as_given(axes.inputs, e->tuples.input_count, e->tuples.inputs, s) &&
+                           is_as_given(axes.outputs, e->tuples.output_count, e->tuples.outputs, s);
         }
         if (!is_possible)
             return op;
@@ -373,6 +316,17 @@ static void explain_entry(const struct reading *r, size_t entry)
     refuse(r, entry, "",
            "the built-in trainer does not divide %s so: on the %d ranks of a stage it can have %s",
            name_of(r, op), r->devices, fleet_strbuf_text(&possible));
+}
+
+/* The grid is that of the job. */
+static void explain_other(const struct reading *r, size_t entry)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf own = {0};
+    int op = find_impossible(r, entry);
+
+    print_possible(r, op, &own);
+    refuse(r, entry, "", "the ranks of this job divide %s otherwise: %s", name_of(r, op),
+           fleet_strbuf_text(&own));
 }
 
 /* The first entry that leaves none of the grids that suit the ones before it. */
@@ -446,24 +400,54 @@ static size_t find_grids(struct reading *r, struct operator_grid **out)
     return take_suitable(r, out);
 }
 
+static void begin(struct reading *r)
+{
+    int count = r->operators->program.op_count;
+
+    r->entries = calloc(r->given->count + 1, sizeof(*r->entries));
+    r->owners = malloc(((size_t)count + 1) * sizeof(*r->owners));
+    fleet_assert(r->entries != NULL && r->owners != NULL);
+    for (int i = 0; i < count; i++)
+        r->owners[i] = NOBODY;
+}
+
+static void end(struct reading *r)
+{
+    free(r->entries);
+    free(r->owners);
+    free(r->grids);
+    free(r->strategies);
+}
+
 size_t given_operators_grids(const struct training_operator_list *given,
                              const struct model_operators *operators, int devices, const char *path,
                              struct operator_grid **out, struct fleet_errors *errors)
 {
     struct reading r = {given, operators, path, errors, devices, NULL, NULL, NULL, NULL, 0};
-    int count = operators->program.op_count;
     size_t grids = 0;
 
-    r.entries = calloc(given->count + 1, sizeof(*r.entries));
-    r.owners = malloc(((size_t)count + 1) * sizeof(*r.owners));
-    fleet_assert(r.entries != NULL && r.owners != NULL);
-    for (int i = 0; i < count; i++)
-        r.owners[i] = NOBODY;
+    begin(&r);
     if (read_entries(&r) && match_names(&r) && check_operators(&r))
         grids = find_grids(&r, out);
-    free(r.entries);
-    free(r.owners);
-    free(r.grids);
-    free(r.strategies);
+    end(&r);
     return grids;
+}
+
+int given_operators_check(const struct training_operator_list *given,
+                          const struct model_operators *operators, const struct operator_grid *grid,
+                          const char *path, struct fleet_errors *errors)
+{
+    struct reading r = {given, operators, path, errors, 0, NULL, NULL, NULL, NULL, 0};
+    size_t before = errors->count;
+
+    r.devices = grid->data * grid->sequence * grid->model;
+    begin(&r);
+    if (read_entries(&r) && match_names(&r) && check_operators(&r)) {
+        add_grid(&r, grid);
+        for (size_t i = 0; i < given->count; i++)
+            if (count_suitable(&r, i, i + 1) == 0)
+                explain_other(&r, i);
+    }
+    end(&r);
+    return errors->count > before ? -EINVAL : 0;
 }

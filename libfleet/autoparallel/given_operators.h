@@ -32,4 +32,10 @@ size_t given_operators_grids(const struct training_operator_list *given,
                              const struct model_operators *operators, int devices, const char *path,
                              struct operator_grid **out, struct fleet_errors *errors);
 
+/* Does `grid` divide all operators so? 0, or -EINVAL with errors appended, as if this grid were the
+ * only one. */
+int given_operators_check(const struct training_operator_list *given,
+                          const struct model_operators *operators, const struct operator_grid *grid,
+                          const char *path, struct fleet_errors *errors);
+
 #endif

@@ -52,6 +52,16 @@ for framework; do
         }
     }
     mkdir "$work/$framework"
+    if [ "$framework" = mindspore ]; then
+        mkdir "$work/files"
+        if "$python" tests/foreign/strategy_files.py "$fleetjob" "$work/files" \
+            2>"$work/errors"; then
+            passed=$((passed + 1))
+        else
+            cat "$work/errors"
+            failed=$((failed + 1))
+        fi
+    fi
     if python3 tests/foreign/check.py "$framework" "$python" "$fleetjob" "$work/$framework"; then
         passed=$((passed + 1))
     else

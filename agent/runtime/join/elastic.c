@@ -28,6 +28,7 @@
 #include "agent/runtime/step/evaluate.h"
 #include "agent/runtime/step/exchange.h"
 #include "agent/runtime/step/vote.h"
+#include "agent/runtime/strategy_files.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -80,7 +81,8 @@ static int prepare(struct trainer *trainer, const struct link_message *assign,
     int rc = use_world(trainer, assign->assign.world, assign->assign.rank, err);
 
     trainer->generation.id = assign->generation;
-    if (rc < 0 || (rc = reshard_undivided(trainer, err)) < 0 ||
+    if (rc < 0 || (rc = strategy_files_use(trainer, err)) < 0 ||
+        (rc = reshard_undivided(trainer, err)) < 0 ||
         (rc = device_use_level(trainer, assign->assign.level, err)) < 0)
         return rc;
     if (!assign->assign.keeps_state) { /* of a branch that was given up, or too old */
