@@ -2,7 +2,7 @@
 
 /*
  * Communicators over the fake NCCL (tests/nccl_fake) whose calls fail or never return: the n-th
- * call of one rank, for all n. No other rank waits for ever, no result is wrong, and nothing is
+ * call of one rank, for all n, also while its operations become part of a graph. No other rank waits for ever, no result is wrong, and nothing is
  * left behind. The conformance suite and the suite of lost ranks have the rest. On a GPU no call
  * fails (comm_gpu.h).
  */
@@ -73,6 +73,75 @@ static int run_sums(struct comm *comm, const struct fault *fault, float *memory,
     return 0;
 }
 
+/* The sums of run_sums() in a graph, which runs twice. */
+static int capture_sums(struct comm *comm, const struct fault *fault, float *memory,
+                        struct backend_graph **out, struct fleet_error *err)
+{
+    float *slots[] = {memory, memory + COUNT};
+    struct comm_call call = {.operation = COMM_ALL_REDUCE,
+                             .type = COMM_FP32,
+                             .count = COUNT,
+                             .send = memory,
+                             .receive = memory,
+                             .leaves = LEAVES,
+                             .slots = slots,
+                             .queue = comm_queue};
+    int rc = backend_capture_begin(comm_queue, err);
+
+    if (rc < 0)
+        return rc;
+    rc = comm_device_capture(comm, &call, deadline_of(fault), err);
+    call.any_order = true;
+    if (rc == 0)
+        rc = comm_device_capture(comm, &call, deadline_of(fault), err);
+    call.operation = COMM_TREE_SUM;
+    if (rc == 0)
+        rc = comm_device_capture(comm, &call, deadline_of(fault), err);
+    if (rc == 0)
+        return backend_capture_end(comm_queue, out, err);
+    (void)backend_capture_end(comm_queue, NULL, NULL);
+    return rc;
+}
+
+static int replay_sums(struct comm *comm, const struct fault *fault, struct backend_graph *graph,
+                       float *memory, float *host, struct fleet_error *err)
+{
+    const struct comm_call end = {.operation = COMM_BARRIER, .queue = comm_queue};
+    const struct backend_vtable *v = comm_queue->vtable;
+    const struct run_scalars scalars = {.update_1based = 1};
+    int rc;
+
+    for (int i = 0; i < 2 * COUNT; i++)
+        host[i] = (float)(comm->rank + 1);
+    v->copy_in(comm_queue, memory, host, 2 * COUNT * sizeof(*host));
+    rc = backend_replay(comm_queue, graph, &scalars, err);
+    if (rc == 0)
+        rc = comm_run(comm, &end, deadline_of(fault), err);
+    if (rc < 0)
+        return rc;
+    v->copy_out(comm_queue, host, memory, COUNT * sizeof(*host));
+    for (int i = 0; i < COUNT; i++)
+        if (host[i] != 12)
+            return fleet_error(err, -EBADMSG, "element %d of a graph is %g", i, (double)host[i]);
+    return 0;
+}
+
+static int run_graph(struct comm *comm, const struct fault *fault, float *memory, float *host,
+                     struct fleet_error *err)
+{
+    struct backend_graph *graph = NULL;
+    uint8_t is_ready;
+    int rc = capture_sums(comm, fault, memory, &graph, err);
+
+    is_ready = rc == 0;
+    if (rc == 0)
+        rc = comm_all_reduce(comm, &is_ready, 1, COMM_UINT8, COMM_MIN, deadline_of(fault), err);
+    for (int run = 0; run < 2 && rc == 0; run++)
+        rc = replay_sums(comm, fault, graph, memory, host, err);
+    backend_graph_free(comm_queue, graph); /* before the communicator */
+    return rc;
+}
+
 static int open_group(struct comm *comm, const struct fault *fault, struct fleet_error *err)
 {
     const int both[] = {1, 0};
@@ -100,6 +169,8 @@ static int run_with_fault(struct comm *comm, const void *argument, struct fleet_
     if (!memory)
         return -ENOMEM;
     rc = run_sums(comm, fault, memory, host, err);
+    if (rc == 0)
+        rc = run_graph(comm, fault, memory, host, err);
     if (rc == 0)
         rc = open_group(comm, fault, err);
     comm_queue->vtable->deallocate(comm_queue, memory);
