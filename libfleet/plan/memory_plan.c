@@ -16,12 +16,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/adders.h"
+#include "libfleet/plan/arena.h"
 #include "libfleet/plan/gathers.h"
 #include "libfleet/plan/ownership.h"
-
-struct hole {
-    size_t offset, bytes;
-};
 
 /* Where an activation, a bucket of gradients, or a gathered range is while the walk goes on. */
 struct tenant {
@@ -30,86 +27,9 @@ struct tenant {
     bool is_placed;
 };
 
-struct arena {
-    struct hole *holes; /* ascending, never touching each other */
-    int count, capacity;
-    size_t end; /* bytes of the arena so far */
-};
-
 static size_t aligned(size_t bytes)
 {
     return (bytes + PROGRAM_ALIGNMENT - 1) / PROGRAM_ALIGNMENT * PROGRAM_ALIGNMENT;
-}
-
-/* ---- holes ----------------------------------------------------------------------------------- */
-
-static void remove_hole(struct arena *arena, int at)
-{
-    memmove(&arena->holes[at], &arena->holes[at + 1],
-            (size_t)(arena->count - at - 1) * sizeof(*arena->holes));
-    arena->count--;
-}
-
-static void insert_hole(struct arena *arena, int at, struct hole hole)
-{
-    if (arena->count == arena->capacity) {
-        arena->capacity = arena->capacity ? 2 * arena->capacity : 64;
-        arena->holes = realloc(arena->holes, (size_t)arena->capacity * sizeof(*arena->holes));
-        fleet_assert(arena->holes);
-    }
-    memmove(&arena->holes[at + 1], &arena->holes[at],
-            (size_t)(arena->count - at) * sizeof(*arena->holes));
-    arena->holes[at] = hole;
-    arena->count++;
-}
-
-/* The smallest hole that holds `bytes` (the lowest of equals); else the arena grows at its end. */
-static size_t take(struct arena *arena, size_t bytes)
-{
-    int best = -1;
-    size_t offset;
-
-    for (int i = 0; i < arena->count; i++)
-        if (arena->holes[i].bytes >= bytes &&
-            (best < 0 || arena->holes[i].bytes < arena->holes[best].bytes))
-            best = i;
-    if (best >= 0) {
-        offset = arena->holes[best].offset;
-        arena->holes[best].offset += bytes;
-        arena->holes[best].bytes -= bytes;
-        if (arena->holes[best].bytes == 0)
-            remove_hole(arena, best);
-        return offset;
-    }
-    offset = arena->end;
-    if (arena->count) {
-        struct hole *last = &arena->holes[arena->count - 1];
-        if (last->offset + last->bytes == arena->end) { /* begin in the hole at the end */
-            offset = last->offset;
-            remove_hole(arena, arena->count - 1);
-        }
-    }
-    arena->end = offset + bytes;
-    return offset;
-}
-
-static void give_back(struct arena *arena, size_t offset, size_t bytes)
-{
-    int at = 0;
-
-    while (at < arena->count && arena->holes[at].offset < offset)
-        at++;
-    insert_hole(arena, at, (struct hole){offset, bytes});
-    if (at + 1 < arena->count &&
-        arena->holes[at].offset + arena->holes[at].bytes == arena->holes[at + 1].offset) {
-        arena->holes[at].bytes += arena->holes[at + 1].bytes;
-        remove_hole(arena, at + 1);
-    }
-    if (at > 0 &&
-        arena->holes[at - 1].offset + arena->holes[at - 1].bytes == arena->holes[at].offset) {
-        arena->holes[at - 1].bytes += arena->holes[at].bytes;
-        remove_hole(arena, at);
-    }
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
@@ -272,7 +192,7 @@ static bool move_in(const struct program_op *op, int at, const struct tenants *t
 static void leave(struct arena *arena, struct tenant *tenant, int at)
 {
     if (tenant && tenant->is_placed && tenant->last == at) {
-        give_back(arena, tenant->offset, tenant->bytes);
+        arena_give_back(arena, tenant->offset, tenant->bytes);
         tenant->is_placed = false;
     }
 }
@@ -280,7 +200,7 @@ static void leave(struct arena *arena, struct tenant *tenant, int at)
 static void enter(struct arena *arena, struct tenant *tenant, int at)
 {
     if (tenant && tenant->first == at && !tenant->is_placed) {
-        tenant->offset = take(arena, tenant->bytes);
+        tenant->offset = arena_take(arena, tenant->bytes);
         tenant->is_placed = true;
     }
 }
