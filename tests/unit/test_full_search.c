@@ -75,6 +75,17 @@ static double draw(struct fleet_random_key key, uint64_t *counter, double low, d
     return low * pow(high / low, u);
 }
 
+static void draw_groups(struct fleet_random_key key, uint64_t *counter, struct links_link *link)
+{
+    for (int ranks = 2; ranks <= 8; ranks *= 2)
+        link->groups.items[link->groups.count++] =
+            (struct links_group){.ranks = ranks,
+                                 .sum_seconds = draw(key, counter, 1e-7, 1e-3),
+                                 .sum_bytes = draw(key, counter, 1e7, 1e11),
+                                 .gather_seconds = draw(key, counter, 1e-7, 1e-3),
+                                 .gather_bytes = draw(key, counter, 1e7, 1e11)};
+}
+
 static struct links draw_links(struct fleet_random_key key, uint64_t *counter)
 {
     struct links links = {
@@ -85,6 +96,12 @@ static struct links draw_links(struct fleet_random_key key, uint64_t *counter)
 
     for (int i = 0; i < LINKS_OTHER; i++)
         links.compute.flops[i] = draw(key, counter, 1e9, 1e12);
+    for (int i = 0; i < LINKS_CLASSES; i++)
+        links.compute.start[i] = i % 2 ? draw(key, counter, 1e-7, 1e-4) : 0;
+    links.compute.more[0] = draw(key, counter, 1e9, 1e11);
+    links.processors_per_node = (int64_t)draw(key, counter, 1, 4.99) - 1;
+    if (fleet_random_u64(key, (*counter)++) % 2)
+        draw_groups(key, counter, &links.inside);
     return links;
 }
 
@@ -356,48 +373,6 @@ static void test_full_search__names_the_part_that_a_rival_loses_for(void **state
     assert_string_equal(step_part_name(STEP_BUBBLE), "bubble");
 }
 
-static void test_links__group_inside_or_between_nodes(void **state)
-{
-    struct topology t = {.world = 16,
-                         .degree = {[TOPOLOGY_MODEL] = 2,
-                                    [TOPOLOGY_SEQUENCE] = 1,
-                                    [TOPOLOGY_SHARDING] = 2,
-                                    [TOPOLOGY_PIPELINE] = 2,
-                                    [TOPOLOGY_DATA] = 2},
-                         .order = {TOPOLOGY_MODEL, TOPOLOGY_SEQUENCE, TOPOLOGY_SHARDING,
-                                   TOPOLOGY_PIPELINE, TOPOLOGY_DATA}};
-
-    (void)state;
-    assert_ptr_equal(links_between(&usual, &t, 1U << TOPOLOGY_MODEL), &usual.inside);
-    assert_ptr_equal(links_between(&usual, &t, 1U << TOPOLOGY_SHARDING), &usual.inside);
-    assert_ptr_equal(links_between(&usual, &t, 1U << TOPOLOGY_PIPELINE), &usual.between);
-    assert_ptr_equal(links_between(&usual, &t, 1U << TOPOLOGY_DATA), &usual.between);
-    assert_ptr_equal(links_between(&usual, &t, (1U << TOPOLOGY_DATA) | (1U << TOPOLOGY_SHARDING)),
-                     &usual.between);
-}
-
-static void test_links__refuses_rates_that_are_none(void **state)
-{
-    FLEET_AUTO_JSON cJSON *json =
-        cJSON_Parse("{\"devicesPerNode\":0,\"memoryPerDevice\":-1,\"compute\":{\"matrixFlops\":0},"
-                    "\"insideNode\":{\"latencySeconds\":-1,\"bytesPerSecond\":1},\"speed\":1}");
-    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    struct fleet_errors errors = {0};
-    struct links links;
-
-    (void)state;
-    assert_int_equal(links_decode(json, &links, &errors), -EINVAL);
-    fleet_errors_print(&errors, &text);
-    assert_non_null(strstr(text.text, "devicesPerNode: "));
-    assert_non_null(strstr(text.text, "memoryPerDevice: "));
-    assert_non_null(strstr(text.text, "compute.matrixFlops: "));
-    assert_non_null(strstr(text.text, "compute.attentionFlops: "));
-    assert_non_null(strstr(text.text, "insideNode.latencySeconds: "));
-    assert_non_null(strstr(text.text, "betweenNodes"));
-    assert_non_null(strstr(text.text, "speed: "));
-    fleet_errors_release(&errors);
-}
-
 /* One device: the sum of its operators, and nothing else. */
 static void test_step_time__of_one_device_is_its_operators(void **state)
 {
@@ -442,8 +417,6 @@ int main(void)
         cmocka_unit_test(test_full_search__a_strategy_has_only_what_its_choice_divides),
         cmocka_unit_test(test_full_search__says_the_least_memory_if_nothing_fits),
         cmocka_unit_test(test_full_search__names_the_part_that_a_rival_loses_for),
-        cmocka_unit_test(test_links__group_inside_or_between_nodes),
-        cmocka_unit_test(test_links__refuses_rates_that_are_none),
         cmocka_unit_test(test_step_time__of_one_device_is_its_operators),
     };
 

@@ -146,15 +146,19 @@ static double runs_of(const struct base *base, const struct full_choice *choice)
     return (double)((base->plan.micro_batches + replicas - 1) / replicas);
 }
 
-/* Computing and bubble of the slowest stage; and the mean of all stages, with what the ranks of a
- * tensor-parallel group send. Sums in another order round otherwise: a little less is safe. */
-static double bound_seconds(const struct base *base, const struct full_choice *choice)
+/* Computing and bubble of the slowest stage; the mean of all stages, with what the ranks of a
+ * tensor-parallel group send; and computing alone if ranks take turns. Sums in another order round
+ * otherwise: a little less is safe. */
+static double bound_seconds(const struct search *s, const struct base *base,
+                            const struct full_choice *choice)
 {
     double slot = step_slot_seconds(&base->profile, choice->pipeline, 1);
     double mean = (base->profile.total + base->model_seconds) / choice->pipeline;
     double slots = (runs_of(base, choice) + choice->pipeline - 1) * base->plan.program.merge_steps;
+    double turns = links_share(s->request->links, s->request->devices) * base->profile.total /
+                   choice->pipeline * runs_of(base, choice) * base->plan.program.merge_steps;
 
-    return fmax(slot, mean) * slots * (1 - 1e-9);
+    return fmax(fmax(slot, mean) * slots, turns) * (1 - 1e-9);
 }
 
 /* Weights, one sum of gradients and optimizer states of so many elements. */
@@ -225,7 +229,7 @@ static void add_candidate(void *context, const struct full_choice *choice)
     }
     s->candidates = fleet_grow(s->candidates, (size_t)s->candidate_count, sizeof(*s->candidates));
     s->candidates[s->candidate_count] = (struct candidate){.choice = *choice,
-                                                           .bound = bound_seconds(base, choice),
+                                                           .bound = bound_seconds(s, base, choice),
                                                            .base = index,
                                                            .number = s->candidate_count};
     s->candidate_count++;

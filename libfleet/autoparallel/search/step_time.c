@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/autoparallel/search/step_time.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/errors.h"
 #include "libfleet/plan/plan_cost.h"
 #include "libfleet/plan/program_traffic.h"
 #include "libfleet/program/program.h"
@@ -140,21 +142,12 @@ double step_slot_seconds(const struct step_profile *profile, int stages, int mod
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
-static double rounds_of(const struct plan_transfer *transfer)
-{
-    double levels = ceil(log2(transfer->ranks));
-
-    if (transfer->kind == OP_SEND)
-        return 1;
-    return transfer->kind == OP_ALL_REDUCE || transfer->kind == OP_TREE_SUM ? 2 * levels : levels;
-}
-
 static double transfer_seconds(const struct plan *plan, const struct links *links,
                                const struct plan_transfer *transfer)
 {
-    const struct links_link *link = links_between(links, &plan->topology, transfer->over);
-
-    return transfer->calls * link->latency * rounds_of(transfer) + transfer->bytes / link->bytes;
+    return links_transfer_seconds(links_between(links, &plan->topology, transfer->over),
+                                  transfer->kind, transfer->ranks, transfer->calls,
+                                  transfer->bytes);
 }
 
 /* Of one update of a rank of `stage`. */
@@ -182,10 +175,10 @@ double step_model_seconds(const struct plan *plan, const struct links *links)
     plan_cost_traffic(plan, 0, PROGRAM_TRAFFIC_HEAVIEST, &traffic);
     for (size_t i = 0; i < traffic.count; i++) {
         const struct plan_transfer *t = &traffic.items[i];
-        double rounds = t->calls * rounds_of(t);
         if (t->in_micro_batch && t->over == 1U << TOPOLOGY_MODEL)
-            seconds += fmin(rounds * links->inside.latency + t->bytes / links->inside.bytes,
-                            rounds * links->between.latency + t->bytes / links->between.bytes);
+            seconds += fmin(
+                links_transfer_seconds(&links->inside, t->kind, t->ranks, t->calls, t->bytes),
+                links_transfer_seconds(&links->between, t->kind, t->ranks, t->calls, t->bytes));
     }
     return seconds / ((double)plan_cost_micro_batches(plan) * plan->program.merge_steps);
 }
@@ -204,32 +197,91 @@ static double owned_share(const struct plan *plan, int stage)
     return elements / (double)plan->parts.elements;
 }
 
+/* One stage as if its ranks had a processor each. */
+static void time_stage(const struct plan *plan, const struct step_profile *profile,
+                       const struct links *links, int stage, double seconds[STEP_PARTS])
+{
+    int stages = plan->parts.division.stages;
+    double runs = (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
+
+    memset(seconds, 0, STEP_PARTS * sizeof(*seconds));
+    add_transfers(plan, stage, links, seconds);
+    seconds[STEP_COMPUTE] =
+        runs * stage_seconds(profile, stages, stage, plan->parts.division.model_ranks);
+    seconds[STEP_UPDATE] = profile->update * owned_share(plan, stage);
+    seconds[STEP_BUBBLE] = (seconds[STEP_COMPUTE] + seconds[STEP_MODEL] + seconds[STEP_STAGES]) /
+                           runs * (stages - 1) * plan->program.merge_steps;
+}
+
+static double total_of(const double seconds[STEP_PARTS])
+{
+    double total = 0;
+
+    for (int part = 0; part < STEP_PARTS; part++)
+        total += seconds[part];
+    return total;
+}
+
+/* Ranks that take turns: the mean of the stages, `share` times as long. While one waits, another one
+ * computes; so a bubble is only what the longest stage needs beyond that. */
+static void take_turns(const double mean[STEP_PARTS], double share, struct step_time *time)
+{
+    double alone = time->total, *seconds = time->seconds;
+
+    for (int part = 0; part < STEP_PARTS; part++)
+        seconds[part] = share * mean[part];
+    seconds[STEP_BUBBLE] = 0;
+    time->total = total_of(seconds);
+    if (alone > time->total) {
+        seconds[STEP_BUBBLE] = alone - time->total;
+        time->total = alone;
+    }
+}
+
 void step_time_of(const struct plan *plan, const struct step_profile *profile,
                   const struct links *links, struct step_time *out)
 {
     int stages = plan->parts.division.stages;
-    double runs = (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
-    double worst = -1;
+    double share = links_share(links, plan->world), mean[STEP_PARTS] = {0}, worst = -1;
 
     *out = (struct step_time){.total = 0};
     for (int stage = 0; stage < stages; stage++) {
-        double seconds[STEP_PARTS] = {0}, total = 0;
+        double seconds[STEP_PARTS];
 
-        add_transfers(plan, stage, links, seconds);
-        seconds[STEP_COMPUTE] =
-            runs * stage_seconds(profile, stages, stage, plan->parts.division.model_ranks);
-        seconds[STEP_UPDATE] = profile->update * owned_share(plan, stage);
-        seconds[STEP_BUBBLE] =
-            (seconds[STEP_COMPUTE] + seconds[STEP_MODEL] + seconds[STEP_STAGES]) / runs *
-            (stages - 1) * plan->program.merge_steps;
+        time_stage(plan, profile, links, stage, seconds);
         for (int part = 0; part < STEP_PARTS; part++)
-            total += seconds[part];
-        if (total > worst) {
-            worst = total;
+            mean[part] += seconds[part] / stages;
+        if (total_of(seconds) > worst) {
+            worst = total_of(seconds);
             memcpy(out->seconds, seconds, sizeof(seconds));
-            out->total = total;
+            out->total = worst;
         }
     }
+    if (share > 1)
+        take_turns(mean, share, out);
+}
+
+int step_time_predict(const struct plan_request *request, const struct links *links,
+                      struct step_time *out, struct fleet_errors *errors)
+{
+    struct plan_request draft = *request;
+    struct step_profile profile;
+    struct plan plan;
+
+    draft.only_explain = draft.is_draft = true;
+    if (plan_build(&draft, &plan, errors) < 0)
+        return -EINVAL;
+    if (!plan.has_program) {
+        fleet_errors_add(errors, "spec.training.model.vocabulary",
+                         "not known: without it no time can be predicted");
+        plan_release(&plan);
+        return -EINVAL;
+    }
+    step_profile_build(&plan.program, links, &profile);
+    step_time_of(&plan, &profile, links, out);
+    step_profile_release(&profile);
+    plan_release(&plan);
+    return 0;
 }
 
 const char *step_part_name(enum step_part part)

@@ -13,14 +13,19 @@
  *   update    what is exchanged once an update, then the optimizer over the elements that a rank
  *             owns. Counted as if nothing overlapped; the runtime hides a part of it behind the
  *             backward pass.
- *   transfer  calls · latency · rounds + bytes / bandwidth; rounds: 2·⌈log2 n⌉ of an all-reduce
- *             over n ranks, ⌈log2 n⌉ of other collectives, 1 of a send
+ *   transfer  links_transfer_seconds()
+ *
+ * If the ranks of a node are more than its processors, they take turns, links_share() ranks to a
+ * processor. Then a step takes what all ranks do together, divided by the processors, but at least
+ * the time that it would take if each rank had a processor of its own.
  */
 
 #include <stdbool.h>
 
 #include "libfleet/autoparallel/search/links.h"
 #include "libfleet/plan/plan.h"
+
+struct fleet_errors;
 
 /* Seconds of a micro-batch's operators, by where they are; [0] whole on every rank of a
  * tensor-parallel group, [1] divided by it. */
@@ -60,6 +65,11 @@ struct step_time {
 /* `profile` is that of the plan's program. */
 void step_time_of(const struct plan *plan, const struct step_profile *profile,
                   const struct links *links, struct step_time *out);
+
+/* That of the job that `request` asks for; it has a number of ranks. Planned as a draft, in which a
+ * pipeline is a formula. -EINVAL with errors appended: plan_build(), or no size of the model. */
+int step_time_predict(const struct plan_request *request, const struct links *links,
+                      struct step_time *out, struct fleet_errors *errors);
 
 /* Seconds of the operators of one micro-batch on the slowest of `stages` stages. */
 double step_slot_seconds(const struct step_profile *profile, int stages, int model_ranks);
