@@ -348,6 +348,9 @@ bench: prerequisites-test ## the figures of docs/status.md, beside their rivals 
 bench-comm: $(OUT)/bench/bench_comm ## collectives beside Gloo's; gets torch from PyPI (gigabytes)
 	@tests/bench/comm.sh $<
 
+bench-strategies: programs ## predicted beside measured step times of strategies on 8 ranks
+	@tests/bench/strategies.py $(BIN)/fleetjob --json build/bench-strategies.json
+
 bench-network: programs ## step times of strategies at 1 and 10 Gbit/s; needs root
 	@tests/bench/network.py $(BIN)/fleetjob --json build/bench-network.json
 
@@ -502,6 +505,7 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     golden threaded check-chart check-image closure image image-cuda generate verify all \
     programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo \
     demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench combinations benches \
-    bench-comm check-reshard bench-network bench-cluster format check-format check-width \
+    bench-comm check-reshard bench-strategies bench-network bench-cluster format check-format \
+    check-width \
     check-size check-prose check-tests check-logs check-docs lint pictures stats folders \
     check-includes check-headers clean help

@@ -194,6 +194,15 @@ int arguments_parse(int argc, char **argv, const char *usage,
     return code >= 0 ? code : take_files(argc, argv, usage, file_count, file_count, files);
 }
 
+int arguments_parse_optional(int argc, char **argv, const char *usage,
+                             const struct arguments_option *options, const char **file)
+{
+    int code = parse_options(argc, argv, usage, options);
+
+    *file = NULL;
+    return code >= 0 ? code : take_files(argc, argv, usage, 0, 1, file);
+}
+
 int arguments_parse_many(int argc, char **argv, const char *usage,
                          const struct arguments_option *options, int files_max, const char **files,
                          int *file_count)

@@ -57,6 +57,10 @@ struct arguments_option {
 int arguments_parse(int argc, char **argv, const char *usage,
                     const struct arguments_option *options, int file_count, const char **files);
 
+/* The same with one operand or none; then *file is NULL. */
+int arguments_parse_optional(int argc, char **argv, const char *usage,
+                             const struct arguments_option *options, const char **file);
+
 /* The same with 1 to `files_max` operands; how many there are goes to *file_count. */
 int arguments_parse_many(int argc, char **argv, const char *usage,
                          const struct arguments_option *options, int files_max, const char **files,

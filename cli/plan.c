@@ -11,9 +11,11 @@
 #include "cli/commands.h"
 #include "cli/errors_json.h"
 #include "cli/job_check.h"
+#include "cli/plan_calibrate.h"
 #include "cli/plan_search.h"
 #include "cli/plan_table.h"
 #include "cli/strategy_load.h"
+#include "cli/system/processors.h"
 #include "libfleet/api/document.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/base/cleanup.h"
@@ -25,8 +27,10 @@
 static const char usage[] =
     "Usage: fleetjob plan FILE [--world-size N] [--rank R] [--policy full|paddle]\n"
     "                     [--output table|json] [--program] [--print-schedule]\n"
-    "       fleetjob plan FILE --search [full] --links FILE [--devices N] [--memory B]\n"
+    "       fleetjob plan FILE --search [full] [--links FILE] [--devices N] [--memory B]\n"
     "                     [--save FILE] [--policy full|paddle] [--output table|json]\n"
+    "       fleetjob plan [FILE] --calibrate [--links FILE] [--devices N] [--memory B]\n"
+    "       fleetjob plan FILE --predict [--links FILE] [--world-size N]\n"
     "\n"
     "Prints what a job will run on each rank and what that costs: degrees, groups, bytes by kind,\n"
     "communication, settings that are dropped or cannot run here. FILE is a FleetJob, or a "
@@ -48,8 +52,13 @@ static const char usage[] =
     "  --search [full] find the fastest division of the job over devices that fits into their\n"
     "                  memory: degrees, sharding stage, recompute, micro-batch, schedule.\n"
     "                  Prints the ten best, the time that is predicted, why each other one lost\n"
-    "  --links FILE    what devices compute and links carry (docs/reference/plan.md)\n"
-    "  --devices N     1 to 65536; default: the ranks of the job\n"
+    "  --calibrate     measure what N ranks compute here, with the job's operators, and\n"
+    "                  what the links between them carry; print it, store it in the links file.\n"
+    "                  With --search, search with it then\n"
+    "  --predict       print the predicted time of an update of the job as it is, too\n"
+    "  --links FILE    what devices compute and links carry (docs/reference/plan.md); default:\n"
+    "                  what --calibrate stored, fleetjob/links.yaml in XDG_CACHE_HOME or ~/.cache\n"
+    "  --devices N     1 to 65536; default: the ranks of the job; without a job the processors\n"
     "  --memory B      bytes of one device, 80G or 24Gi; default: what the links file says\n"
     "  --save FILE     write the strategy of the best, to be pasted below spec\n";
 
@@ -58,7 +67,7 @@ struct arguments {
     long long world;    /* 0 = as in the job */
     long long rank;     /* -1 = no particular one */
     const char *policy; /* NULL = as in the job */
-    bool is_json, with_program, print_schedule;
+    bool is_json, with_program, print_schedule, calibrate, predict;
     const char *search; /* NULL: print the plan */
     struct plan_search_options of_search;
 };
@@ -68,15 +77,28 @@ static const char *misplaced(const struct arguments *arguments)
 {
     const struct plan_search_options *of_search = &arguments->of_search;
 
+    if (!arguments->file && (!arguments->calibrate || arguments->search))
+        return "FILE is missing";
+    if (arguments->calibrate && arguments->predict)
+        return "--predict does not go with --calibrate: run it afterwards";
+    if (arguments->search && arguments->predict)
+        return "--predict does not go with --search, which predicts, too";
+    if (arguments->calibrate && !arguments->search)
+        return arguments->world            ? "--world-size does not go with --calibrate: give "
+                                             "--devices"
+               : arguments->rank >= 0      ? "--rank does not go with --calibrate"
+               : arguments->with_program   ? "--program does not go with --calibrate"
+               : arguments->print_schedule ? "--print-schedule does not go with --calibrate"
+               : of_search->save           ? "--save goes with --search"
+                                           : NULL;
     if (arguments->search)
         return arguments->world          ? "--world-size does not go with --search: give --devices"
                : arguments->rank >= 0    ? "--rank does not go with --search"
                : arguments->with_program ? "--program does not go with --search"
                : arguments->print_schedule ? "--print-schedule does not go with --search"
-               : !of_search->links ? "--search needs --links FILE: what devices compute and "
-                                     "links carry"
-                                   : NULL;
-    return of_search->links     ? "--links goes with --search"
+                                           : NULL;
+    return of_search->links && !arguments->predict
+               ? "--links goes with --search, --calibrate or --predict"
            : of_search->devices ? "--devices goes with --search; a plan takes --world-size"
            : of_search->memory  ? "--memory goes with --search"
            : of_search->save    ? "--save goes with --search"
@@ -121,6 +143,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
          .out = &out->search,
          .words = searches,
          .fallback = "full"},
+        {.name = "calibrate", .kind = ARGUMENTS_FLAG, .out = &out->calibrate},
+        {.name = "predict", .kind = ARGUMENTS_FLAG, .out = &out->predict},
         {.name = "links", .kind = ARGUMENTS_TEXT, .out = &out->of_search.links},
         {.name = "devices",
          .kind = ARGUMENTS_NUMBER,
@@ -131,7 +155,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
         {.name = "save", .kind = ARGUMENTS_TEXT, .out = &out->of_search.save},
         {0},
     };
-    int code = arguments_parse(argc, argv, usage, options, 1, &out->file);
+    int code = arguments_parse_optional(argc, argv, usage, options, &out->file);
 
     out->is_json = out->of_search.is_json = strcmp(form, "json") == 0;
     return code >= 0 ? code : check_together(out);
@@ -163,7 +187,7 @@ static bool is_for_gpu(const struct document *document)
 }
 
 static void print_plan(const struct document *document, const struct plan *plan,
-                       const struct arguments *arguments)
+                       const struct arguments *arguments, struct fleet_errors *errors)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, program = {0};
 
@@ -171,6 +195,10 @@ static void print_plan(const struct document *document, const struct plan *plan,
         FLEET_AUTO_JSON cJSON *json = plan_encode_whole(plan);
         if (arguments->rank >= 0)
             fleet_json_set(json, "rank", plan_encode_rank(plan, (int)arguments->rank));
+        if (arguments->predict &&
+            plan_search_predict(&document->job, plan, arguments->of_search.links, NULL, json,
+                                errors) < 0)
+            return;
         if (arguments->with_program) {
             print_program(&plan->program, &program);
             fleet_json_set_string(json, "program", fleet_strbuf_text(&program));
@@ -188,6 +216,10 @@ static void print_plan(const struct document *document, const struct plan *plan,
             plan_table_gpu(plan, &out);
         if (arguments->rank >= 0)
             plan_table_rank(plan, (int)arguments->rank, &out);
+        if (arguments->predict &&
+            plan_search_predict(&document->job, plan, arguments->of_search.links, &out, NULL,
+                                errors) < 0)
+            return;
         if (arguments->with_program)
             print_program(&plan->program, &out);
     }
@@ -248,6 +280,9 @@ static bool check_arguments(const struct arguments *arguments, const struct plan
     else if (arguments->with_program && !plan->has_program)
         fleet_errors_add(errors, "spec.training.model.vocabulary",
                          "not known: without it there is no program to print");
+    if (arguments->predict && !has_model)
+        fleet_errors_add(errors, "spec.training",
+                         "there is none: without a model there is no time to predict");
     if (arguments->print_schedule && pipeline_step_count(&plan->schedule) > PIPELINE_STEPS_PRINTED)
         fleet_errors_add(errors, "", "a stage has %zu passes; --print-schedule prints at most %d",
                          pipeline_step_count(&plan->schedule), PIPELINE_STEPS_PRINTED);
@@ -282,10 +317,25 @@ static void plan_job(struct document *document, const struct arguments *argument
     strategy_load(document->json, arguments->file, &document->job, &check->errors,
                   &check->warnings);
     job_check(&document->job, &options, check);
-    if (arguments->search) /* they describe the unchanged job */
+    if (arguments->search || arguments->calibrate) /* they describe the unchanged job */
         return;
     print_beside("warning", &check->warnings, fleetjob_strategy_path(&document->job));
     print_beside("note", &check->notes, "");
+}
+
+/* Of the job, or of a small model. */
+static int measure(const struct fleetjob *job, const struct arguments *arguments,
+                   struct fleet_errors *errors)
+{
+    struct plan_calibrate_options options = {.devices = arguments->of_search.devices,
+                                             .memory = arguments->of_search.memory,
+                                             .links = arguments->of_search.links,
+                                             .is_quiet = arguments->is_json};
+
+    if (!options.devices)
+        options.devices =
+            job ? fleetjob_world_size(job, job->spec.worker.replicas) : processors_count();
+    return plan_calibrate(job, &options, errors);
 }
 
 /* Called only if the job's own plan is possible: other errors of the search are not the job's. */
@@ -297,7 +347,8 @@ static void find_strategy(struct document *document, const struct arguments *arg
 
     if (document->kind != DOCUMENT_JOB) {
         fleet_errors_add(&check->errors, "",
-                         "a strategy alone has no model: --search needs a FleetJob");
+                         "a strategy alone has no model: --search and --calibrate need a "
+                         "FleetJob");
         return;
     }
     plan_job(document, arguments, check);
@@ -308,6 +359,10 @@ static void find_strategy(struct document *document, const struct arguments *arg
                          "there is none: without a model there is nothing to search");
         return;
     }
+    if (arguments->calibrate && measure(&document->job, arguments, &check->errors) < 0)
+        return;
+    if (!arguments->search)
+        return;
     options.policy = arguments->policy ? *policy_of(arguments) : spec->strategy_policy;
     if (!options.devices)
         options.devices = fleetjob_world_size(&document->job, spec->worker.replicas);
@@ -331,8 +386,19 @@ static void explain(struct document *document, const struct arguments *arguments
         if (arguments->print_schedule)
             print_schedule(&check->plan);
         else
-            print_plan(document, &check->plan, arguments);
+            print_plan(document, &check->plan, arguments, &check->errors);
     }
+}
+
+static int measure_alone(const struct arguments *arguments)
+{
+    struct fleet_errors errors = {0};
+    int rc = measure(NULL, arguments, &errors);
+
+    if (rc < 0)
+        print_errors(&errors, arguments);
+    fleet_errors_release(&errors);
+    return rc < 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;
 }
 
 int cli_plan(int argc, char **argv)
@@ -344,9 +410,12 @@ int cli_plan(int argc, char **argv)
 
     if (code >= 0)
         return code;
+    if (!arguments.file)
+        return measure_alone(&arguments);
     (void)arguments_document(arguments.file, &document, &check.errors);
     if (cJSON_IsObject(document.json) || check.errors.count == 0)
-        (arguments.search ? find_strategy : explain)(&document, &arguments, &check);
+        (arguments.search || arguments.calibrate ? find_strategy : explain)(&document, &arguments,
+                                                                            &check);
     if (check.errors.count > 0)
         print_errors(&check.errors, &arguments);
     code = check.errors.count > 0 ? ARGUMENTS_NO : ARGUMENTS_GOOD;

@@ -6,7 +6,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "cli/links_file.h"
 #include "cli/yaml_print.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/autoparallel/search/full_search.h"
@@ -20,43 +22,31 @@
 #include "libfleet/kube/meta.h"
 #include "libfleet/strategy/strategy_json.h"
 
-#define LINKS_SIZE_MAX ((size_t)64 << 10)
-
 /* ---- what is given --------------------------------------------------------------------------- */
 
-/* Put the file's name in front of its errors. */
-static void add_file_errors(const char *file, const struct fleet_errors *found,
-                            struct fleet_errors *errors)
+/* Those that were measured on this machine, if no file is named. */
+int plan_search_links(const char *file, struct links *out, struct fleet_errors *errors)
 {
-    for (size_t i = 0; i < found->count && i < FLEET_ERRORS_MAX; i++)
-        fleet_errors_add(errors, "", "%s: %s%s%s", file, found->items[i].path,
-                         *found->items[i].path ? ": " : "", found->items[i].message);
-}
-
-static int read_links(const char *file, struct links *out, struct fleet_errors *errors)
-{
-    FLEET_AUTO_FREE char *text = NULL;
-    FLEET_AUTO_JSON cJSON *json = NULL;
-    struct fleet_errors found = {0};
+    FLEET_AUTO_FREE char *place = NULL;
     struct fleet_error err;
-    size_t size;
-    int rc;
 
-    if (fleet_file_read(file, LINKS_SIZE_MAX, &text, &size, &err) < 0) {
+    if (file)
+        return links_file_read(file, out, errors);
+    if (links_file_place(&place, &err) < 0) {
         fleet_errors_add(errors, "", "%s", err.text);
         return -EINVAL;
     }
-    if (fleet_yaml_to_json(text, size, &json, &err) < 0) {
-        fleet_errors_add(errors, "", "%s: %s", file, err.text);
+    if (access(place, F_OK) != 0) {
+        fleet_errors_add(errors, "",
+                         "no rates of devices and links: give --links FILE, or measure this "
+                         "machine with --calibrate, which stores them in %s",
+                         place);
         return -EINVAL;
     }
-    rc = links_decode(json, out, &found);
-    add_file_errors(file, &found, errors);
-    fleet_errors_release(&found);
-    return rc;
+    return links_file_read(place, out, errors);
 }
 
-static int read_memory(const char *text, double *out, struct fleet_errors *errors)
+int plan_search_memory(const char *text, double *out, struct fleet_errors *errors)
 {
     struct fleet_error err;
     int64_t bytes;
@@ -110,19 +100,24 @@ static void append_rival(struct fleet_strbuf *out, const struct full_rival *riva
     append_choice(out, &rival->choice);
 }
 
+static void append_parts(struct fleet_strbuf *out, const struct step_time *time)
+{
+    for (int part = 0, shown = 0; part < STEP_PARTS; part++) {
+        if (time->seconds[part] <= 0)
+            continue;
+        fleet_strbuf_appendf(out, "%s%s ", shown++ ? ", " : "",
+                             step_part_name((enum step_part)part));
+        append_seconds(out, time->seconds[part]);
+    }
+    fleet_strbuf_append(out, "\n");
+}
+
 static void append_best(struct fleet_strbuf *out, const struct full_rival *best)
 {
     fleet_strbuf_append(out, "best       ");
     append_rival(out, best);
     fleet_strbuf_append(out, "\n           ");
-    for (int part = 0, shown = 0; part < STEP_PARTS; part++) {
-        if (best->time.seconds[part] <= 0)
-            continue;
-        fleet_strbuf_appendf(out, "%s%s ", shown++ ? ", " : "",
-                             step_part_name((enum step_part)part));
-        append_seconds(out, best->time.seconds[part]);
-    }
-    fleet_strbuf_append(out, "\n");
+    append_parts(out, &best->time);
 }
 
 static void append_lost(struct fleet_strbuf *out, const struct full_rival *best,
@@ -161,6 +156,17 @@ static void append_cannot_run(struct fleet_strbuf *out, const struct full_result
         fleet_strbuf_append(out, ", and nothing that it can run fits");
     }
     fleet_strbuf_append(out, "\n");
+}
+
+/* Which rates were used. */
+static void append_rates(struct fleet_strbuf *out, const char *file)
+{
+    FLEET_AUTO_FREE char *place = NULL;
+
+    if (file)
+        fleet_strbuf_appendf(out, "rates of %s\n", file);
+    else if (links_file_place(&place, NULL) == 0)
+        fleet_strbuf_appendf(out, "rates of %s, measured on this machine\n", place);
 }
 
 static void append_result(struct fleet_strbuf *out, const struct full_request *request,
@@ -203,15 +209,21 @@ static cJSON *encode_block(const struct full_request *request, const struct full
     return root;
 }
 
-static cJSON *encode_rival(const struct full_request *request, const struct full_rival *rival)
+static cJSON *encode_parts(const struct step_time *time)
 {
-    cJSON *json = encode_block(request, &rival->choice), *parts = fleet_json_new_object();
+    cJSON *parts = fleet_json_new_object();
 
     for (int part = 0; part < STEP_PARTS; part++)
-        fleet_json_set_number(parts, step_part_name((enum step_part)part),
-                              rival->time.seconds[part]);
+        fleet_json_set_number(parts, step_part_name((enum step_part)part), time->seconds[part]);
+    return parts;
+}
+
+static cJSON *encode_rival(const struct full_request *request, const struct full_rival *rival)
+{
+    cJSON *json = encode_block(request, &rival->choice);
+
     fleet_json_set_number(json, "stepSeconds", rival->time.total);
-    fleet_json_set(json, "parts", parts);
+    fleet_json_set(json, "parts", encode_parts(&rival->time));
     fleet_json_set_number(json, "bytesPerRank", rival->bytes);
     fleet_json_set_number(json, "sentBytesPerUpdate", rival->sent_bytes);
     fleet_json_set_bool(json, "cannotRun", rival->cannot_run);
@@ -295,9 +307,35 @@ static int search(const struct full_request *request, const struct plan_search_o
     if (options->is_json) {
         print_json(request, &result);
     } else {
+        append_rates(&out, options->links);
         append_result(&out, request, &result);
         (void)fputs(fleet_strbuf_text(&out), stdout);
     }
+    return 0;
+}
+
+int plan_search_predict(const struct fleetjob *job, const struct plan *plan, const char *file,
+                        struct fleet_strbuf *out, cJSON *json, struct fleet_errors *errors)
+{
+    struct plan_request request =
+        plan_request_of(&job->spec.training, &job->spec.strategy, job->spec.strategy_policy,
+                        &job->spec.strategy_options, plan->world);
+    struct step_time time;
+    struct links links;
+
+    if (plan_search_links(file, &links, errors) < 0 ||
+        step_time_predict(&request, &links, &time, errors) < 0)
+        return -EINVAL;
+    if (json) {
+        fleet_json_set_number(json, "stepSeconds", time.total);
+        fleet_json_set(json, "stepParts", encode_parts(&time));
+        return 0;
+    }
+    append_rates(out, file);
+    fleet_strbuf_append(out, "predicted  ");
+    append_seconds(out, time.total);
+    fleet_strbuf_append(out, " an update: ");
+    append_parts(out, &time);
     return 0;
 }
 
@@ -312,10 +350,10 @@ int plan_search(const struct fleetjob *job, const struct plan_search_options *op
                                    .devices = (int)options->devices,
                                    .links = &links};
 
-    if (read_links(options->links, &links, errors) < 0)
+    if (plan_search_links(options->links, &links, errors) < 0)
         return -EINVAL;
     request.memory = links.memory;
-    if (read_memory(options->memory, &request.memory, errors) < 0)
+    if (plan_search_memory(options->memory, &request.memory, errors) < 0)
         return -EINVAL;
     return search(&request, options, errors);
 }

@@ -7,15 +7,20 @@
 
 #include <stdbool.h>
 
+#include <cjson/cJSON.h>
+
 #include "libfleet/strategy/select.h"
 
 struct fleet_errors;
+struct fleet_strbuf;
 struct fleetjob;
+struct links;
+struct plan;
 
 struct plan_search_options {
     long long devices;  /* 0: as many as the job has */
     const char *memory; /* of a device, "80G"; NULL: as the links file says */
-    const char *links;  /* path */
+    const char *links;  /* path; NULL: links_file_place() */
     const char *save;   /* path, or NULL */
     enum strategy_policy policy;
     bool is_json;
@@ -27,5 +32,16 @@ struct plan_search_options {
  */
 int plan_search(const struct fleetjob *job, const struct plan_search_options *options,
                 struct fleet_errors *errors);
+
+/* The time of an update of the job as it is, into `json`, or as lines into `out` if that is NULL.
+ * `plan` is the job's. -EINVAL with errors appended. */
+int plan_search_predict(const struct fleetjob *job, const struct plan *plan, const char *file,
+                        struct fleet_strbuf *out, cJSON *json, struct fleet_errors *errors);
+
+/* Read --links, or what --calibrate has stored. -EINVAL with errors appended. */
+int plan_search_links(const char *file, struct links *out, struct fleet_errors *errors);
+
+/* Read --memory; NULL leaves *out alone. -EINVAL with an error appended. */
+int plan_search_memory(const char *text, double *out, struct fleet_errors *errors);
 
 #endif

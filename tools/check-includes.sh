@@ -30,8 +30,11 @@ agent/runtime:        agent/runtime agent/link.h libfleet/base libfleet/strategy
 agent/runtime:        libfleet/program libfleet/plan libfleet/checkpoint libfleet/autoparallel
 agent/runtime:        libfleet/tensorboard
 agent/runtime/store:  agent/runtime/store include/fleet/fleet_fs.h libfleet/base
+agent/runtime/calibrate: agent/runtime libfleet/autoparallel/search libfleet/plan libfleet/program
+agent/runtime/calibrate: libfleet/training libfleet/strategy libfleet/base
 agent:                agent libfleet
 cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/inference libfleet
+cli:                  agent/runtime/calibrate
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h
 cuda:                 agent/runtime/comm/device.h libfleet/base libfleet/program
 cuda:                 libfleet/plan/gpu_scratch.h

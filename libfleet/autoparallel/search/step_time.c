@@ -222,8 +222,8 @@ static double total_of(const double seconds[STEP_PARTS])
     return total;
 }
 
-/* Ranks that take turns: the mean of the stages, `share` times as long. While one waits, another one
- * computes; so a bubble is only what the longest stage needs beyond that. */
+/* Ranks that take turns: the mean of the stages, `share` times as long. While one waits, another
+ * one computes; so a bubble is only what the longest stage needs beyond that. */
 static void take_turns(const double mean[STEP_PARTS], double share, struct step_time *time)
 {
     double alone = time->total, *seconds = time->seconds;

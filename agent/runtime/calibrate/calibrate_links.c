@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* All ranks run each collective at once, in groups of one size: as in a step of a job. */
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/runtime/calibrate/calibrate_internal.h"
+#include "agent/runtime/comm/comm.h"
+#include "libfleet/base/assert.h"
+#include "libfleet/base/clock.h"
+#include "libfleet/base/error.h"
+
+#define SMALL       64     /* elements of all ranks together */
+#define LARGE       262144 /* 1 MiB */
+#define BATCHES     4
+#define BATCH_MS    12.0
+#define DEADLINE_MS 60000.0
+#define COMPUTE_S   200e-6 /* before each call */
+
+enum measured {
+    SUM,
+    GATHER,
+    MEASURED,
+};
+
+/* Seconds of a call, and bytes that the rank sends in it. */
+struct timed {
+    double seconds, bytes;
+};
+
+struct measures {
+    struct timed by_size[MEASURED][CALIBRATE_RANKS_MAX + 1][2]; /* by ranks of the group */
+    struct timed send[2];
+};
+
+struct world {
+    const struct calibrate_request *request;
+    int ranks;
+    enum comm_neighbours neighbours;
+    int listeners[CALIBRATE_RANKS_MAX];
+    char addresses[CALIBRATE_RANKS_MAX][32];
+    struct measures *measures; /* [ranks] shared */
+};
+
+static double share_of(const struct world *w)
+{
+    return fmax(1, w->ranks / (double)w->request->processors);
+}
+
+static double processor_seconds(void)
+{
+    struct timespec now;
+
+    fleet_assert(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+struct memory {
+    float *data, *part;
+    void *workspace;
+};
+
+/* One call of a collective over `count` elements, or a message of them to the neighbour and one
+ * from it. */
+static int call_once(struct comm *comm, enum measured what, int64_t count,
+                     const struct memory *memory, double deadline_ms, struct fleet_error *err)
+{
+    int64_t part = count / comm->world;
+
+    if (what == SUM)
+        return comm_tree_sum(comm, comm->world, (float *const *)&memory->data, count,
+                             memory->workspace, deadline_ms, err);
+    return comm_all_gather(comm, memory->part, (size_t)part * sizeof(float), memory->data,
+                           deadline_ms, err);
+}
+
+static int send_once(struct comm *comm, int64_t count, const struct memory *memory,
+                     double deadline_ms, struct fleet_error *err)
+{
+    struct comm_message messages[2] = {
+        {.peer = comm->rank ^ 1, .data = memory->data, .count = count, .type = COMM_FP32},
+        {.peer = comm->rank ^ 1,
+         .is_receive = true,
+         .data = memory->part,
+         .count = count,
+         .type = COMM_FP32}};
+
+    return comm_messages(comm, messages, 2, deadline_ms, err);
+}
+
+/* A call follows on computing, so that ranks take turns as in a step. */
+static void compute(void)
+{
+    double until = processor_seconds() + COMPUTE_S;
+
+    while (processor_seconds() < until)
+        continue;
+}
+
+static int repeat(struct comm *comm, enum measured what, int64_t count, int times,
+                  const struct memory *memory, struct fleet_error *err)
+{
+    double deadline_ms = fleet_monotonic_ms() + DEADLINE_MS;
+    int rc = 0;
+
+    for (int i = 0; i < times && rc == 0; i++) {
+        compute();
+        rc = what == MEASURED ? send_once(comm, count, memory, deadline_ms, err)
+                              : call_once(comm, what, count, memory, deadline_ms, err);
+    }
+    return rc;
+}
+
+/* How many calls a batch has. Rank 0 of the world decides. */
+static int choose_times(struct comm *world, struct comm *comm, enum measured what, int64_t count,
+                        const struct memory *memory, int *out_times, struct fleet_error *err)
+{
+    double started_ms = fleet_monotonic_ms();
+    int times = 3, rc = repeat(comm, what, count, times, memory, err);
+
+    if (rc < 0)
+        return rc;
+    times = (int)fmin(1000, 2 + BATCH_MS * times / (fleet_monotonic_ms() - started_ms + 1e-3));
+    *out_times = times;
+    return comm_broadcast(world, out_times, sizeof(*out_times), 0, started_ms + DEADLINE_MS, err);
+}
+
+/* If ranks have a processor each: the least mean of some batches of calls. If they take turns: the
+ * processor time of all calls, which other programs on the machine do not change. */
+static int time_calls(const struct world *w, struct comm *world, struct comm *comm,
+                      enum measured what, int64_t count, const struct memory *memory,
+                      struct timed *out, struct fleet_error *err)
+{
+    double least = INFINITY, sum = 0, deadline_ms = fleet_monotonic_ms() + DEADLINE_MS;
+    bool takes_turns = share_of(w) > 1;
+    uint64_t sent;
+    int times, rc = choose_times(world, comm, what, count, memory, &times, err);
+
+    if (rc < 0)
+        return rc;
+    sent = comm->bytes_sent;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        double started, took;
+
+        if ((rc = comm_barrier(world, deadline_ms, err)) < 0)
+            return rc;
+        started = takes_turns ? processor_seconds() : fleet_monotonic_ms() * 1e-3;
+        if ((rc = repeat(comm, what, count, times, memory, err)) < 0)
+            return rc;
+        took = (takes_turns ? processor_seconds() : fleet_monotonic_ms() * 1e-3) - started;
+        least = fmin(least, took / times);
+        sum += took / times;
+    }
+    *out = (struct timed){fmax(1e-7, (takes_turns ? sum / BATCHES : least) - COMPUTE_S),
+                          (double)(comm->bytes_sent - sent) / (BATCHES * (double)times)};
+    return 0;
+}
+
+/* The group of `size` neighbouring ranks that has this one; all ranks make all groups. */
+static int make_group(struct comm *world, int size, struct comm **out, struct fleet_error *err)
+{
+    int rc = 0;
+
+    *out = NULL;
+    for (int first = 0; first < world->world && rc == 0; first += size) {
+        int members[CALIBRATE_RANKS_MAX];
+        struct comm *group;
+
+        for (int i = 0; i < size; i++)
+            members[i] = first + i;
+        rc = comm_group(world, members, size, fleet_monotonic_ms() + DEADLINE_MS, &group, err);
+        if (group)
+            *out = group;
+    }
+    return rc;
+}
+
+static int measure_groups(struct world *w, struct comm *world, int size,
+                          const struct memory *memory, struct fleet_error *err)
+{
+    struct measures *out = &w->measures[world->rank];
+    struct comm *group = world;
+    int rc = 0;
+
+    if (size < w->ranks)
+        rc = make_group(world, size, &group, err);
+    if (rc < 0)
+        return rc;
+    for (int what = 0; what < MEASURED && rc == 0; what++)
+        for (int large = 0; large < 2 && rc == 0; large++)
+            rc = time_calls(w, world, group, (enum measured)what, large ? LARGE : SMALL, memory,
+                            &out->by_size[what][size][large], err);
+    for (int large = 0; large < 2 && rc == 0 && size == 2; large++)
+        rc = time_calls(w, world, group, MEASURED, large ? LARGE / 4 : SMALL, memory,
+                        &out->send[large], err);
+    if (group != world)
+        comm_free(group);
+    return rc;
+}
+
+/* A process: rank `rank`. */
+static int run_rank(void *context, int rank, struct fleet_error *err)
+{
+    struct world *w = context;
+    const char *addresses[CALIBRATE_RANKS_MAX];
+    struct comm_tcp_options options = {.rank = rank,
+                                       .world = w->ranks,
+                                       .addresses = addresses,
+                                       .listener = w->listeners[rank],
+                                       .stop = -1,
+                                       .neighbours = w->neighbours};
+    struct memory memory = {
+        .data = calloc(LARGE, sizeof(float)),
+        .part = calloc(LARGE, sizeof(float)),
+        .workspace = malloc(tree_sum_workspace(w->ranks, w->ranks, LARGE) + (size_t)(1 << 20))};
+    struct comm *world;
+    int rc;
+
+    fleet_assert(memory.data && memory.part && memory.workspace);
+    for (int i = 0; i < w->ranks; i++)
+        addresses[i] = w->addresses[i];
+    rc = comm_tcp_new(&options, fleet_monotonic_ms() + DEADLINE_MS, &world, err);
+    if (rc < 0)
+        return rc;
+    for (int size = 2; size <= w->ranks && rc == 0; size++)
+        if (w->ranks % size == 0)
+            rc = measure_groups(w, world, size, &memory, err);
+    comm_free(world);
+    free(memory.data);
+    free(memory.part);
+    free(memory.workspace);
+    return rc;
+}
+
+/* ---- rates ----------------------------------------------------------------------------------- */
+
+/* The mean of all ranks; `at` is the place of a pair of measures. */
+static void rate_of(const struct world *w, size_t at, double *out_seconds, double *out_bytes)
+{
+    double small = 0, large = 0, bytes = 0;
+
+    for (int rank = 0; rank < w->ranks; rank++) {
+        const struct timed *timed = (const struct timed *)((const char *)&w->measures[rank] + at);
+        small += timed[0].seconds / w->ranks;
+        large += timed[1].seconds / w->ranks;
+        bytes += (timed[1].bytes - timed[0].bytes) / w->ranks;
+    }
+    *out_seconds = small;
+    *out_bytes = bytes / fmax(large - small, 1e-2 * large);
+}
+
+static void fill(const struct world *w, struct links_link *out)
+{
+    *out = (struct links_link){.latency = 0};
+    for (int size = 2; size <= w->ranks; size++) {
+        struct links_group *group = &out->groups.items[out->groups.count];
+
+        if (w->ranks % size != 0 || out->groups.count == LINKS_GROUPS_MAX)
+            continue;
+        group->ranks = size;
+        rate_of(w, offsetof(struct measures, by_size[SUM][size]), &group->sum_seconds,
+                &group->sum_bytes);
+        rate_of(w, offsetof(struct measures, by_size[GATHER][size]), &group->gather_seconds,
+                &group->gather_bytes);
+        out->groups.count++;
+    }
+    if (w->ranks % 2 == 0) {
+        rate_of(w, offsetof(struct measures, send), &out->latency, &out->bytes);
+    } else {
+        out->latency = out->groups.items[0].gather_seconds;
+        out->bytes = out->groups.items[0].gather_bytes;
+    }
+}
+
+static int measure_world(struct world *w, struct links_link *out, struct fleet_error *err)
+{
+    int rc = 0, opened = 0;
+
+    w->measures = calibrate_shared((size_t)w->ranks * sizeof(*w->measures));
+    for (; opened < w->ranks && rc == 0; opened++) {
+        int port;
+        rc = comm_tcp_listen("127.0.0.1", &w->listeners[opened], &port, err);
+        if (rc < 0)
+            break;
+        (void)snprintf(w->addresses[opened], sizeof(w->addresses[0]), "127.0.0.1:%d", port);
+    }
+    if (rc == 0)
+        rc = calibrate_processes(w->ranks, run_rank, w, err);
+    for (int i = 0; i < opened; i++)
+        (void)close(w->listeners[i]);
+    if (rc == 0)
+        fill(w, out);
+    (void)munmap(w->measures, (size_t)w->ranks * sizeof(*w->measures));
+    return rc < 0 ? fleet_error_wrap(err, "measure links") : 0;
+}
+
+int calibrate_links(const struct calibrate_request *request, struct calibrate_result *out,
+                    struct fleet_error *err)
+{
+    struct world world = {.request = request, .ranks = request->ranks > 1 ? request->ranks : 2};
+    int rc;
+
+    world.neighbours = COMM_NEIGHBOURS_DIRECT;
+    if ((rc = measure_world(&world, &out->links.inside, err)) < 0)
+        return rc;
+    world.neighbours = COMM_NEIGHBOURS_TCP;
+    return measure_world(&world, &out->links.between, err);
+}
