@@ -2,9 +2,9 @@
 
 /*
  * Communicators over the fake NCCL (tests/nccl_fake) whose calls fail or never return: the n-th
- * call of one rank, for all n, also while its operations become part of a graph. No other rank waits for ever, no result is wrong, and nothing is
- * left behind. The conformance suite and the suite of lost ranks have the rest. On a GPU no call
- * fails (comm_gpu.h).
+ * call of one rank, for all n, also while its operations become part of a graph. No other rank
+ * waits for ever, no result is wrong, and nothing is left behind. The conformance suite and the
+ * suite of lost ranks have the rest. On a GPU no call fails (comm_gpu.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,9 @@
 
 /*
  * After a loss: ranks that are left free their communicator and make another one of themselves,
- * over the memory of a device, too. And an abort by another thread ends an operation that waits for
- * a rank that stands still. The times are printed: they mean something on a GPU only.
+ * over the memory of a device, too, and after a loss inside a graph. And an abort by another thread
+ * ends an operation that waits for a rank that stands still. The times are printed: they mean
+ * something on a GPU only.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -115,6 +116,22 @@ static int connect_the_others(bool on_device, struct fleet_error *err)
     return rc;
 }
 
+/* The old communicator ends, a new one has its first sum. */
+static int go_on(const struct comm_way *way, struct fleet_error *err)
+{
+    int rank = comm_options.rank, rc;
+
+    comm_free(comm_world);
+    comm_world = NULL;
+    times->freed[rank] = fleet_monotonic_ms();
+    rc = connect_the_others(way->on_device, err);
+    if (rc == 0)
+        rc = sum(comm_world, 1 + 3, err);
+    times->summed[rank] = fleet_monotonic_ms();
+    forget_place();
+    return rc;
+}
+
 static int lose_one_and_go_on(struct comm *comm, const void *argument, struct fleet_error *err)
 {
     const struct comm_way *way = argument;
@@ -134,15 +151,65 @@ static int lose_one_and_go_on(struct comm *comm, const void *argument, struct fl
     times->noticed[rank] = fleet_monotonic_ms();
     if (rc != -ECONNRESET)
         return fleet_error(err, -EBADMSG, "not a lost connection: %d %s", rc, lost.text);
-    comm_free(comm_world);
-    comm_world = NULL;
-    times->freed[rank] = fleet_monotonic_ms();
-    rc = connect_the_others(way->on_device, err);
+    return go_on(way, err);
+}
+
+/* ---- the same in a graph --------------------------------------------------------------------- */
+
+static int capture_sum(struct comm *comm, struct backend_graph **out, struct fleet_error *err)
+{
+    const struct comm_call call = {.operation = COMM_ALL_REDUCE,
+                                   .type = COMM_FP32,
+                                   .count = COUNT,
+                                   .send = place,
+                                   .receive = place,
+                                   .queue = comm_queue,
+                                   .any_order = true};
+    int rc = backend_capture_begin(comm_queue, err);
+
     if (rc == 0)
-        rc = sum(comm_world, 1 + 3, err);
-    times->summed[rank] = fleet_monotonic_ms();
-    forget_place();
-    return rc;
+        rc = comm_device_capture(comm, &call, comm_patience(), err);
+    if (rc == 0)
+        rc = backend_capture_end(comm_queue, out, err);
+    return rc < 0 ? rc : comm_barrier(comm, comm_patience(), err);
+}
+
+/* What the sum finds in `place`: the result of the one before. */
+static int replay(struct comm *comm, struct backend_graph *graph, struct fleet_error *err)
+{
+    const struct comm_call end = {.operation = COMM_BARRIER, .queue = comm_queue};
+    const struct run_scalars scalars = {.update_1based = 1};
+    int rc = backend_replay(comm_queue, graph, &scalars, err);
+
+    return rc < 0 ? rc : comm_run(comm, &end, comm_patience(), err);
+}
+
+static int lose_one_in_a_graph(struct comm *comm, const void *argument, struct fleet_error *err)
+{
+    struct fleet_error lost = {.text = ""};
+    struct backend_graph *graph = NULL;
+    int rank = comm->rank, rc = sum(comm, 1 + 2 + 3, err);
+
+    if (rc == 0)
+        rc = capture_sum(comm, &graph, err);
+    for (int run = 0; run < GOOD_RUNS && rc == 0; run++)
+        rc = replay(comm, graph, err);
+    if (rc < 0)
+        return rc;
+    comm_queue->vtable->copy_out(comm_queue, host, place, sizeof(host));
+    if (host[COUNT - 1] != 6 * 3 * 3)
+        return fleet_error(err, -EBADMSG, "two sums of a graph give %g", (double)host[COUNT - 1]);
+    if (rank == VICTIM) {
+        times->lost = fleet_monotonic_ms();
+        (void)raise(SIGKILL);
+    }
+    rc = replay(comm, graph, &lost);
+    times->noticed[rank] = fleet_monotonic_ms();
+    if (rc != -ECONNRESET)
+        return fleet_error(err, -EBADMSG, "not a lost connection: %d %s", rc, lost.text);
+    backend_graph_free(comm_queue, graph); /* NCCL waits for it */
+    comm_library->settle();
+    return go_on(argument, err);
 }
 
 /* ---- an abort -------------------------------------------------------------------------------- */
@@ -271,6 +338,20 @@ static void test_comm__the_ranks_that_are_left_make_a_new_world(void **state)
     }
 }
 
+static void test_comm__a_rank_that_is_lost_in_a_graph(void **state)
+{
+    const struct comm_way *way = &comm_ways[sizeof(comm_ways) / sizeof(comm_ways[0]) - 1];
+
+    (void)state;
+    if (!comm_has_way(way))
+        skip();
+    run(way, lose_one_in_a_graph, way);
+    print_message("graph: ms since a rank was killed: error %.0f, freed %.0f, first collective "
+                  "%.0f\n",
+                  latest(times->noticed, times->lost), latest(times->freed, times->lost),
+                  latest(times->summed, times->lost));
+}
+
 static void test_comm__an_abort_ends_an_operation_that_waits(void **state)
 {
     (void)state;
@@ -311,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comm__the_ranks_that_are_left_make_a_new_world),
+        cmocka_unit_test(test_comm__a_rank_that_is_lost_in_a_graph),
         cmocka_unit_test(test_comm__an_abort_ends_an_operation_that_waits),
         cmocka_unit_test(test_comm__an_abort_does_not_wait_for_nccl),
     };
