@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "agent/runtime/executor/communication.h"
+#include "agent/runtime/executor/graphs.h"
 #include "tests/cuda_fake/fake.h"
 #include "tests/cuda_fake/step.h"
 
@@ -227,6 +228,111 @@ static void test_cuda_graphs__moved_working_memory_makes_graphs_stale(void **sta
     close_step(&step);
 }
 
+/* ---- several ranks --------------------------------------------------------------------------- */
+
+/* A part that ranks run together; the other ranks are in `others_are_ready`. */
+struct together {
+    int plain, captured;
+    int capture_rc;
+    bool others_are_ready, was_ready;
+};
+
+static int run_plain(void *context, struct fleet_error *err)
+{
+    struct together *t = context;
+
+    (void)err;
+    t->plain++;
+    return 0;
+}
+
+static int capture_nothing(void *context, struct fleet_error *err)
+{
+    struct together *t = context;
+
+    t->captured++;
+    return t->capture_rc < 0 ? fleet_error(err, t->capture_rc, "not captured") : 0;
+}
+
+static int agree(void *context, bool is_ready, bool *out, struct fleet_error *err)
+{
+    struct together *t = context;
+
+    (void)err;
+    t->was_ready = is_ready;
+    *out = is_ready && t->others_are_ready;
+    return 0;
+}
+
+/* Four runs of a key of its own. */
+static void run_together(struct graphs *graphs, struct together *t)
+{
+    static const struct run_scalars scalars = {.update_1based = 1};
+    const struct graphs_part part = {run_plain, capture_nothing, agree, t};
+    static struct graph_key key;
+    struct fleet_error err;
+
+    key.first++;
+    for (int run = 0; run < 4; run++)
+        if (graphs_run(graphs, &key, &scalars, &part, &err) < 0)
+            fail_msg("run %d: %s", run, err.text);
+}
+
+static void test_cuda_graphs__all_ranks_capture_or_none(void **state)
+{
+    struct together all = {.others_are_ready = true}, others = {.others_are_ready = false};
+    struct together own = {.capture_rc = -ENOTSUP, .others_are_ready = true};
+    struct graphs *graphs;
+    struct step step;
+    long before;
+
+    (void)state;
+    open_step(&step, 1);
+    graphs = graphs_new(step.backend);
+    assert_non_null(graphs);
+    before = fake_cuda_graph_launches();
+    run_together(graphs, &all);
+    assert_int_equal(all.plain, 1);
+    assert_int_equal(all.captured, 1);
+    assert_int_equal(fake_cuda_graph_launches() - before, 3);
+    run_together(graphs, &others);
+    assert_true(others.was_ready);
+    assert_int_equal(others.plain, 4);
+    assert_int_equal(others.captured, 1);
+    run_together(graphs, &own);
+    assert_false(own.was_ready);
+    assert_int_equal(own.plain, 4);
+    assert_int_equal(own.captured, 1);
+    assert_int_equal(fake_cuda_graph_launches() - before, 3);
+    assert_int_equal(graphs_count(graphs), 1);
+    graphs_free(graphs);
+    close_step(&step);
+}
+
+/* The other ranks replay theirs, so a graph that has become stale is captured at once. */
+static void test_cuda_graphs__a_stale_graph_of_several_ranks_is_captured_at_once(void **state)
+{
+    static const struct run_scalars scalars = {.update_1based = 1};
+    struct together t = {.others_are_ready = true};
+    const struct graphs_part part = {run_plain, capture_nothing, agree, &t};
+    const struct graph_key key = {.first = 1};
+    struct graphs *graphs;
+    struct fleet_error err;
+    struct step step;
+
+    (void)state;
+    open_step(&step, 1);
+    graphs = graphs_new(step.backend);
+    for (int run = 0; run < 3; run++)
+        assert_int_equal(graphs_run(graphs, &key, &scalars, &part, &err), 0);
+    prepare_larger(&step);
+    assert_int_equal(graphs_run(graphs, &key, &scalars, &part, &err), 0);
+    assert_int_equal(t.plain, 1);
+    assert_int_equal(t.captured, 2);
+    graphs_free(graphs);
+    close_step(&step);
+}
+
 /* ---- other threads --------------------------------------------------------------------------- */
 
 struct saver {
@@ -328,6 +434,8 @@ int main(void)
         cmocka_unit_test(test_cuda_graphs__the_bits_are_those_of_single_launches),
         cmocka_unit_test(test_cuda_graphs__a_new_world_captures_again),
         cmocka_unit_test(test_cuda_graphs__moved_working_memory_makes_graphs_stale),
+        cmocka_unit_test(test_cuda_graphs__all_ranks_capture_or_none),
+        cmocka_unit_test(test_cuda_graphs__a_stale_graph_of_several_ranks_is_captured_at_once),
         cmocka_unit_test(test_cuda_graphs__another_thread_reads_while_graphs_are_captured),
         cmocka_unit_test(test_cuda_graphs__a_replay_finds_ids_out_of_range),
         cmocka_unit_test(test_cuda_graphs__what_cannot_be_captured_runs_anyway),
