@@ -116,6 +116,26 @@ static void test_cuda_divided__sequences(void **state)
     expect_one_result(&groups[3]);
 }
 
+/* Parameters travel in 16 bits, also if their states are on the host. */
+static void test_cuda_divided__rounded_parameters(void **state)
+{
+    static const struct division rows[] = {
+        {"{amp: true}", "1"},
+        {"{amp: true, sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.001}}",
+         "2"},
+        {"{amp: true, sharding: true, sharding_configs: {stage: 3, optimize_offload: true}}", "3"}};
+    struct job_run one, parts;
+
+    (void)state;
+    train(&small, "cuda", &rows[0], &one);
+    for (size_t i = 1; i < FLEET_COUNT(rows); i++) {
+        train(&small, "cuda", &rows[i], &parts);
+        assert_string_equal(parts.sha256, one.sha256);
+        job_run_release(&parts);
+    }
+    job_run_release(&one);
+}
+
 /* LAMB and LARS need norms of whole tensors before the vote. */
 static void test_cuda_divided__trust_ratios_of_shared_tensors(void **state)
 {
@@ -149,6 +169,7 @@ int main(void)
         cmocka_unit_test(test_cuda_divided__shared_tensors),
         cmocka_unit_test(test_cuda_divided__tokens),
         cmocka_unit_test(test_cuda_divided__sequences),
+        cmocka_unit_test(test_cuda_divided__rounded_parameters),
         cmocka_unit_test(test_cuda_divided__trust_ratios_of_shared_tensors),
     };
 
