@@ -257,9 +257,12 @@ static void print_json(const struct full_request *request, const struct full_res
     (void)puts(text);
 }
 
-static int save(const char *path, const struct full_request *request, const struct full_rival *best,
-                struct fleet_errors *errors)
+/* The best that can run, if there is one: what is pasted shall train. */
+static int save(const char *path, const struct full_request *request,
+                const struct full_result *result, struct fleet_errors *errors)
 {
+    bool is_second = result->rivals[0].cannot_run && result->has_runnable;
+    const struct full_rival *best = is_second ? &result->runnable : &result->rivals[0];
     FLEET_AUTO_JSON cJSON *block = encode_block(request, &best->choice);
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     struct fleet_error err;
@@ -267,7 +270,11 @@ static int save(const char *path, const struct full_request *request, const stru
     fleet_strbuf_appendf(&text, "# Below spec. Predicted on %d devices: ", request->devices);
     append_rival(&text, best);
     fleet_strbuf_appendf(&text, "\n%s",
-                         best->cannot_run ? "# The built-in trainer cannot run it yet.\n" : "");
+                         best->cannot_run ? "# The built-in trainer cannot run it yet.\n"
+                         : is_second
+                             ? "# The built-in trainer cannot run the best one yet; this is "
+                               "the best that it can run.\n"
+                             : "");
     yaml_print(block, &text);
     if (fleet_file_write(path, text.text, text.length, &err) < 0) {
         fleet_errors_add(errors, "", "%s", err.text);
@@ -302,7 +309,7 @@ static int search(const struct full_request *request, const struct plan_search_o
         return -EINVAL;
     if (result.count == 0)
         return refuse_memory(request, &result, errors);
-    if (options->save && save(options->save, request, &result.rivals[0], errors) < 0)
+    if (options->save && save(options->save, request, &result, errors) < 0)
         return -EINVAL;
     if (options->is_json) {
         print_json(request, &result);

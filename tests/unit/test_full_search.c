@@ -310,6 +310,31 @@ static void test_full_search__keeps_what_the_job_says(void **state)
     training_config_release(&training);
 }
 
+/* Its running statistics belong to whole models, so what is found has one stage and can run. */
+static void test_full_search__has_no_stages_where_the_model_cannot_be_cut(void **state)
+{
+    struct fleet_errors errors = {0};
+    struct training_config training;
+    struct full_request request = {.training = &training,
+                                   .policy = STRATEGY_FULL,
+                                   .devices = 4,
+                                   .memory = 1e12,
+                                   .links = &usual};
+    struct full_result result;
+
+    (void)state;
+    read_training("{\"model\":{\"preset\":\"resnet18\"},"
+                  "\"data\":{\"tokenizer\":\"cifar10\",\"path\":\"x\"},"
+                  "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1},"
+                  "\"globalBatchSize\":8,\"microBatchSize\":1,\"steps\":1}",
+                  &training);
+    assert_int_equal(full_search(&request, &result, &errors), 0);
+    assert_true(result.count > 0 && result.has_runnable);
+    for (int i = 0; i < result.count; i++)
+        assert_int_equal(result.rivals[i].choice.pipeline, 1);
+    training_config_release(&training);
+}
+
 /* Each setting of the strategy is there because the choice divides something by it. */
 static void test_full_search__a_strategy_has_only_what_its_choice_divides(void **state)
 {
@@ -414,6 +439,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_search__equals_brute_force),
         cmocka_unit_test(test_full_search__keeps_what_the_job_says),
+        cmocka_unit_test(test_full_search__has_no_stages_where_the_model_cannot_be_cut),
         cmocka_unit_test(test_full_search__a_strategy_has_only_what_its_choice_divides),
         cmocka_unit_test(test_full_search__says_the_least_memory_if_nothing_fits),
         cmocka_unit_test(test_full_search__names_the_part_that_a_rival_loses_for),

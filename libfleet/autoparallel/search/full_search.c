@@ -421,11 +421,36 @@ static int look_at_all(struct search *s, struct fleet_errors *errors)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* A draft does not cut the program, so a plan of two stages says whether that is possible: models
+ * with running statistics and settings that keep values on each rank refuse it. */
+static bool can_cut(const struct search *s, int64_t micro_batch)
+{
+    struct full_choice two = {
+        .data = 1, .sharding = 1, .pipeline = 2, .model = 1, .micro_batch = micro_batch};
+    struct training_config training = *s->request->training; /* shallow */
+    STRATEGY_AUTO struct strategy strategy;
+    struct fleet_errors ignored = {0};
+    struct plan_request request;
+    struct plan plan;
+    int rc;
+
+    training.micro_batch_size = micro_batch;
+    request = plan_request_for(s->request, &training, &two, &strategy);
+    request.only_explain = true;
+    rc = plan_build(&request, &plan, &ignored);
+    fleet_errors_release(&ignored);
+    if (rc == 0)
+        plan_release(&plan);
+    return rc == 0;
+}
+
 static int add_all(struct search *s, struct fleet_errors *errors)
 {
     bool is_given = s->request->strategy && s->request->strategy->has_recompute;
     int64_t *sizes;
     int count = full_space_micro_batches(s->request->training, &sizes), rc = 0;
+    bool cuts = s->request->devices > 1 && s->request->training->global_batch_size > sizes[0] &&
+                can_cut(s, sizes[0]);
 
     for (int i = 0; i < count && rc == 0; i++)
         for (int recompute = 0; recompute <= 1 && rc == 0; recompute++) {
@@ -433,8 +458,8 @@ static int add_all(struct search *s, struct fleet_errors *errors)
                 continue;
             rc = add_base(s, sizes[i], recompute, 1, errors);
             if (rc == 0)
-                full_space_each(s->request, s->bases[s->base_count - 1].profile.layers, sizes[i],
-                                recompute, add_candidate, s);
+                full_space_each(s->request, cuts ? s->bases[s->base_count - 1].profile.layers : 1,
+                                sizes[i], recompute, add_candidate, s);
             else if (rc == -ENOENT)
                 rc = 0;
         }
@@ -472,17 +497,4 @@ int full_search(const struct full_request *request, struct full_result *out,
     if (rc == 0)
         *out = result;
     return rc;
-}
-
-enum step_part full_reason(const struct full_rival *best, const struct full_rival *rival)
-{
-    enum step_part worst = STEP_COMPUTE;
-    double most = -INFINITY;
-
-    for (int part = 0; part < STEP_PARTS; part++)
-        if (rival->time.seconds[part] - best->time.seconds[part] > most) {
-            most = rival->time.seconds[part] - best->time.seconds[part];
-            worst = (enum step_part)part;
-        }
-    return worst;
 }

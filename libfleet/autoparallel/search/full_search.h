@@ -9,7 +9,7 @@
  * The space, all of it:
  *   data · sharding · pipeline · model = devices, in all divisors; sequence 1
  *   sharding stage      1, 2, 3; none with a sharding degree of 1
- *   pipeline            at most as many stages as the model has layers
+ *   pipeline            at most as many stages as the model has layers; 1 if it cannot be cut
  *   model               1, or divides heads, width and hidden of gpt and llama
  *   recompute           on and off, if the job's strategy has not set it
  *   micro-batch         powers of two that divide the global batch, and the job's own

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The strategy of a combination. */
+/* The strategy of a combination, and why it lost. */
+#include <math.h>
+
 #include "libfleet/autoparallel/search/full_search.h"
 #include "libfleet/base/memory.h"
 #include "libfleet/strategy/choices.h"
@@ -66,4 +68,17 @@ void full_strategy(const struct strategy *base, const struct full_choice *choice
         SET(out, tensor_parallel, true);
     if (choice->recompute)
         SET(out, recompute, true);
+}
+
+enum step_part full_reason(const struct full_rival *best, const struct full_rival *rival)
+{
+    enum step_part worst = STEP_COMPUTE;
+    double most = -INFINITY;
+
+    for (int part = 0; part < STEP_PARTS; part++)
+        if (rival->time.seconds[part] - best->time.seconds[part] > most) {
+            most = rival->time.seconds[part] - best->time.seconds[part];
+            worst = (enum step_part)part;
+        }
+    return worst;
 }
