@@ -330,7 +330,8 @@ static int measure(const struct fleetjob *job, const struct arguments *arguments
     struct plan_calibrate_options options = {.devices = arguments->of_search.devices,
                                              .memory = arguments->of_search.memory,
                                              .links = arguments->of_search.links,
-                                             .is_quiet = arguments->is_json};
+                                             .is_json = arguments->is_json,
+                                             .is_quiet = arguments->is_json && arguments->search};
 
     if (!options.devices)
         options.devices =

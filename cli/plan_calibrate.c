@@ -80,6 +80,14 @@ static void append_result(const struct calibrate_request *request, const char *m
     append_link("tcp", &result->links.between, out);
 }
 
+static void print_json(const struct links *links)
+{
+    FLEET_AUTO_JSON cJSON *json = fleet_object_encode(&links_type, links);
+    FLEET_AUTO_FREE char *text = fleet_json_print(json);
+
+    (void)puts(text);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static void append_comment(const struct fleet_strbuf *table, struct fleet_strbuf *out)
@@ -138,7 +146,9 @@ static int measure(struct calibrate_request *request, const char *model,
     append_result(request, model, &result, &table);
     if (store(options, &result, &table, errors) < 0)
         return -EINVAL;
-    if (!options->is_quiet)
+    if (options->is_json && !options->is_quiet)
+        print_json(&result.links);
+    else if (!options->is_quiet)
         (void)fputs(table.text, stdout);
     return 0;
 }

@@ -257,7 +257,7 @@ static void print_json(const struct full_request *request, const struct full_res
     (void)puts(text);
 }
 
-/* The best that can run, if there is one: what is pasted shall train. */
+/* The best that can run, if one can: the user pastes it to train. */
 static int save(const char *path, const struct full_request *request,
                 const struct full_result *result, struct fleet_errors *errors)
 {

@@ -13,6 +13,7 @@
 
 #include "agent/runtime/calibrate/calibrate_internal.h"
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/executor/queue.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
@@ -54,66 +55,80 @@ static double share_of(const struct world *w)
     return fmax(1, w->ranks / (double)w->request->processors);
 }
 
-static double processor_seconds(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec now;
 
-    fleet_assert(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+    fleet_assert(clock_gettime(clock, &now) == 0);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 struct memory {
-    float *data, *part;
-    void *workspace;
+    float *data, *part; /* [LARGE] */
+    struct queue *queue;
 };
 
-/* One call of a collective over `count` elements, or a message of them to the neighbour and one
- * from it. */
-static int call_once(struct comm *comm, enum measured what, int64_t count,
-                     const struct memory *memory, double deadline_ms, struct fleet_error *err)
-{
-    int64_t part = count / comm->world;
+/* A collective over `count` elements, or a message of them to the neighbour and one from it. */
+struct call {
+    struct comm *comm;
+    enum measured what;
+    int64_t count;
+    const struct memory *memory;
+    double deadline_ms;
+};
 
-    if (what == SUM)
-        return comm_tree_sum(comm, comm->world, (float *const *)&memory->data, count,
-                             memory->workspace, deadline_ms, err);
-    return comm_all_gather(comm, memory->part, (size_t)part * sizeof(float), memory->data,
-                           deadline_ms, err);
-}
-
-static int send_once(struct comm *comm, int64_t count, const struct memory *memory,
-                     double deadline_ms, struct fleet_error *err)
+static int send_once(const struct call *call, struct fleet_error *err)
 {
+    int peer = call->comm->rank ^ 1;
     struct comm_message messages[2] = {
-        {.peer = comm->rank ^ 1, .data = memory->data, .count = count, .type = COMM_FP32},
-        {.peer = comm->rank ^ 1,
+        {.peer = peer, .data = call->memory->data, .count = call->count, .type = COMM_FP32},
+        {.peer = peer,
          .is_receive = true,
-         .data = memory->part,
-         .count = count,
+         .data = call->memory->part,
+         .count = call->count,
          .type = COMM_FP32}};
 
-    return comm_messages(comm, messages, 2, deadline_ms, err);
+    return comm_messages(call->comm, messages, 2, call->deadline_ms, err);
+}
+
+/* An item of the queue. */
+static int call_once(void *context, struct fleet_error *err)
+{
+    const struct call *call = context;
+    const struct memory *memory = call->memory;
+    int64_t part = call->count / call->comm->world;
+
+    switch (call->what) {
+    case SUM:
+        return comm_all_reduce(call->comm, memory->data, call->count, COMM_FP32, COMM_SUM,
+                               call->deadline_ms, err);
+    case GATHER:
+        return comm_all_gather(call->comm, memory->part, (size_t)part * sizeof(float), memory->data,
+                               call->deadline_ms, err);
+    default:
+        return send_once(call, err);
+    }
 }
 
 /* A call follows on computing, so that ranks take turns as in a step. */
 static void compute(void)
 {
-    double until = processor_seconds() + COMPUTE_S;
+    double until = seconds_of(CLOCK_THREAD_CPUTIME_ID) + COMPUTE_S;
 
-    while (processor_seconds() < until)
+    while (seconds_of(CLOCK_THREAD_CPUTIME_ID) < until)
         continue;
 }
 
+/* The calls run in a second queue, as those of the executor. */
 static int repeat(struct comm *comm, enum measured what, int64_t count, int times,
                   const struct memory *memory, struct fleet_error *err)
 {
-    double deadline_ms = fleet_monotonic_ms() + DEADLINE_MS;
+    struct call call = {comm, what, count, memory, fleet_monotonic_ms() + DEADLINE_MS};
     int rc = 0;
 
     for (int i = 0; i < times && rc == 0; i++) {
         compute();
-        rc = what == MEASURED ? send_once(comm, count, memory, deadline_ms, err)
-                              : call_once(comm, what, count, memory, deadline_ms, err);
+        rc = queue_wait(memory->queue, queue_put(memory->queue, call_once, &call), err);
     }
     return rc;
 }
@@ -139,7 +154,7 @@ static int time_calls(const struct world *w, struct comm *world, struct comm *co
                       struct timed *out, struct fleet_error *err)
 {
     double least = INFINITY, sum = 0, deadline_ms = fleet_monotonic_ms() + DEADLINE_MS;
-    bool takes_turns = share_of(w) > 1;
+    clockid_t clock = share_of(w) > 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
     uint64_t sent;
     int times, rc = choose_times(world, comm, what, count, memory, &times, err);
 
@@ -151,15 +166,16 @@ static int time_calls(const struct world *w, struct comm *world, struct comm *co
 
         if ((rc = comm_barrier(world, deadline_ms, err)) < 0)
             return rc;
-        started = takes_turns ? processor_seconds() : fleet_monotonic_ms() * 1e-3;
+        started = seconds_of(clock);
         if ((rc = repeat(comm, what, count, times, memory, err)) < 0)
             return rc;
-        took = (takes_turns ? processor_seconds() : fleet_monotonic_ms() * 1e-3) - started;
+        took = seconds_of(clock) - started;
         least = fmin(least, took / times);
         sum += took / times;
     }
-    *out = (struct timed){fmax(1e-7, (takes_turns ? sum / BATCHES : least) - COMPUTE_S),
-                          (double)(comm->bytes_sent - sent) / (BATCHES * (double)times)};
+    *out =
+        (struct timed){fmax(1e-7, (clock == CLOCK_MONOTONIC ? least : sum / BATCHES) - COMPUTE_S),
+                       (double)(comm->bytes_sent - sent) / (BATCHES * (double)times)};
     return 0;
 }
 
@@ -216,26 +232,24 @@ static int run_rank(void *context, int rank, struct fleet_error *err)
                                        .listener = w->listeners[rank],
                                        .stop = -1,
                                        .neighbours = w->neighbours};
-    struct memory memory = {
-        .data = calloc(LARGE, sizeof(float)),
-        .part = calloc(LARGE, sizeof(float)),
-        .workspace = malloc(tree_sum_workspace(w->ranks, w->ranks, LARGE) + (size_t)(1 << 20))};
-    struct comm *world;
+    struct memory memory = {.data = calloc(LARGE, sizeof(float)),
+                            .part = calloc(LARGE, sizeof(float))};
+    struct comm *world = NULL;
     int rc;
 
-    fleet_assert(memory.data && memory.part && memory.workspace);
+    fleet_assert(memory.data && memory.part);
     for (int i = 0; i < w->ranks; i++)
         addresses[i] = w->addresses[i];
-    rc = comm_tcp_new(&options, fleet_monotonic_ms() + DEADLINE_MS, &world, err);
-    if (rc < 0)
-        return rc;
+    rc = queue_new(1, &memory.queue, err);
+    if (rc == 0)
+        rc = comm_tcp_new(&options, fleet_monotonic_ms() + DEADLINE_MS, &world, err);
     for (int size = 2; size <= w->ranks && rc == 0; size++)
         if (w->ranks % size == 0)
             rc = measure_groups(w, world, size, &memory, err);
     comm_free(world);
+    queue_free(memory.queue);
     free(memory.data);
     free(memory.part);
-    free(memory.workspace);
     return rc;
 }
 
