@@ -414,8 +414,8 @@ def part_fp8(bench):
     """GPT-2, and a wide model, whose products take more of a step."""
     wide = ("wide", TINY if bench.fake else WIDE)
     run_steps(bench, "fp8", 12, 30)
-    run_steps(bench, "bf16", 8, 30, wide)
-    run_steps(bench, "fp8", 8, 30, wide)
+    run_steps(bench, "bf16", 8, 30, model=wide)
+    run_steps(bench, "fp8", 8, 30, model=wide)
 
 
 # ---- the table -----------------------------------------------------------------------------------
