@@ -340,6 +340,11 @@ grids: ## every grid of eight workers trains with the same bits
 grids: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_grids
 	@GRIDS=all FLEET_BIN=$(abspath $(BIN)) $(OUT)/tests/integration/test_grids
 
+auto-parallel: ## each context of MindSpore on one to eight workers beside one process
+auto-parallel: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_auto_parallel_workers
+	@AUTO_PARALLEL=all FLEET_BIN=$(abspath $(BIN)) \
+	    $(OUT)/tests/integration/test_auto_parallel_workers
+
 benches: $(PROGRAMS) $(BENCHES)
 bench: prerequisites-test ## the figures of docs/status.md, beside their rivals where installed
 	@$(MAKE) --no-print-directory benches
@@ -508,4 +513,4 @@ LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
     bench-comm check-reshard bench-strategies bench-network bench-cluster format check-format \
     check-width \
     check-size check-prose check-tests check-logs check-docs lint pictures stats folders \
-    check-includes check-headers clean help
+    check-includes check-headers clean help auto-parallel
