@@ -10,7 +10,7 @@
  *   the pod fails (eviction)   its object is deleted
  *   there is no pod            one is made, which loads the server's newest snapshot if its volume
  *                              outlives pods
- *   the server ends with 0     all workers have stopped; the pod stays
+ *   the server ends with 0     all workers have stopped; the pod stays (servers_ended.c)
  *
  * Each loss is an Event. The status counts pods and restarts, so a new leader reports none twice.
  */
@@ -129,6 +129,7 @@ void servers_count(struct pass *pass)
     if (pass->spec->run_policy.suspend && pass->in->server_count == 0) {
         forget(&servers->pods); /* a resume makes all pods again */
         forget(&servers->restarts);
+        servers->ended_generation = 0;
     }
 }
 

@@ -21,7 +21,8 @@ static struct fleetjob_status without_counts(const struct fleetjob_status *statu
 {
     struct fleetjob_status copy = *status;
 
-    copy.has_workers = copy.has_servers = false;
+    copy.has_workers = false;
+    copy.servers.ready = 0;
     copy.reason = NULL;
     copy.conditions.items = calloc(copy.conditions.count + 1, sizeof(*copy.conditions.items));
     fleet_assert(copy.conditions.items);

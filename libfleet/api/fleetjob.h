@@ -214,6 +214,7 @@ struct fleetjob_status {
     struct fleetjob_servers {
         int64_t desired, ready;
         char *address;                 /* of the Service in front of them, or NULL */
+        int64_t ended_generation;      /* in which all had ended with 0; 0 = not */
         struct fleet_int_map pods;     /* made so far, by index */
         struct fleet_int_map restarts; /* of the present pod's container */
     } servers;

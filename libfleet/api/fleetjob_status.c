@@ -170,6 +170,11 @@ static const struct fleet_field servers_fields[] = {
      .kind = FLEET_FIELD_STRING,
      .offset = offsetof(struct fleetjob_servers, address),
      .description = "Address at which workers reach all servers: that of their Service."},
+    {.name = "endedGeneration",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_servers, ended_generation),
+     .description = "Generation of the workers in which all servers had ended well; absent before "
+                    "that."},
     {.name = "pods",
      .kind = FLEET_FIELD_INT_MAP,
      .offset = offsetof(struct fleetjob_servers, pods),

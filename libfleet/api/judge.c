@@ -232,6 +232,10 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
     if (options->world_size == 0 && warnings)
         leave_spares(job, &request, warnings);
     has_plan = build_plan(job, &request, out, &found);
+    if (has_plan && job->spec.has_server) { /* workers read them: fleet_ps.h */
+        select_drop_notes(&out->selection.without_effect, "a_sync");
+        select_drop_notes(&out->selection.without_effect, "a_sync_configs");
+    }
     if (has_plan)
         check_stages(job, out, &found);
     if (has_plan && found.count == 0)

@@ -127,6 +127,8 @@
 #define WELLKNOWN_REASON_DEADLINE_EXCEEDED \
     "DeadlineExceeded" /* Failed=True: activeDeadlineSeconds */
 #define WELLKNOWN_REASON_PROGRESS_DEADLINE "ProgressDeadlineExceeded" /* Failed=True */
+#define WELLKNOWN_REASON_SERVERS_ENDED \
+    "ServersEnded" /* Failed=True: workers started again without a parameter server */
 #define WELLKNOWN_REASON_CHECKPOINT_FAILED \
     "CheckpointFailed" /* Failed=True: the last checkpoint could not be written */
 #define WELLKNOWN_REASON_SAVE_FAILED     "SaveFailed"    /* CheckpointFailed=True */

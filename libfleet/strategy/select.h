@@ -141,6 +141,9 @@ void select_result_release(struct select_result *result);
 __attribute__((format(printf, 3, 4))) void select_note(struct select_notes *notes, const char *knob,
                                                        const char *format, ...);
 
+/* Remove the notes of that knob. */
+void select_drop_notes(struct select_notes *notes, const char *knob);
+
 /* Replace the existing notes of that knob by this one. */
 __attribute__((format(printf, 3, 4))) void select_renote(struct select_notes *notes,
                                                          const char *knob, const char *format, ...);

@@ -87,11 +87,9 @@ void select_note(struct select_notes *notes, const char *knob, const char *forma
     append_note(notes, knob, fleet_strbuf_take(&because));
 }
 
-void select_renote(struct select_notes *notes, const char *knob, const char *format, ...)
+void select_drop_notes(struct select_notes *notes, const char *knob)
 {
-    struct fleet_strbuf because = {0};
     size_t kept = 0;
-    va_list args;
 
     for (size_t i = 0; i < notes->count; i++) {
         if (strcmp(notes->items[i].knob, knob) != 0) {
@@ -102,6 +100,14 @@ void select_renote(struct select_notes *notes, const char *knob, const char *for
         free(notes->items[i].because);
     }
     notes->count = kept;
+}
+
+void select_renote(struct select_notes *notes, const char *knob, const char *format, ...)
+{
+    struct fleet_strbuf because = {0};
+    va_list args;
+
+    select_drop_notes(notes, knob);
     va_start(args, format);
     fleet_strbuf_appendv(&because, format, args);
     va_end(args);
