@@ -24,6 +24,16 @@ struct work {
     bool is_plain;               /* it ran without a graph */
 };
 
+/* Replicas have different numbers of samples to evaluate, so they do not run the same sections. */
+static bool can_capture_communication(const struct executor *executor, const struct program_op *op,
+                                      const struct run_scalars *scalars)
+{
+    if (executor_is_message(op) ||
+        (scalars->evaluation && op->attributes.group & OP_GROUP_REPLICAS))
+        return false;
+    return communication_can_capture(executor->bound, op);
+}
+
 /* Can all launches of [first, end) be captured? Adds the groups that communicate. */
 static bool can_capture(const struct executor *executor, int first, int end,
                         const struct run_scalars *scalars, communication_groups *groups)
@@ -33,8 +43,7 @@ static bool can_capture(const struct executor *executor, int first, int end,
         if (executor_is_left_out(launch, scalars))
             continue;
         if (launch->kernel ? !executor_can_capture(launch)
-                           : executor_is_message(launch->op) ||
-                                 !communication_can_capture(executor->bound, launch->op))
+                           : !can_capture_communication(executor, launch->op, scalars))
             return false;
         if (!launch->kernel)
             *groups |= UINT64_C(1) << launch->op->attributes.group;
