@@ -5,15 +5,18 @@
                               [--links FILE] [--json FILE]
 
 First `fleetjob plan --calibrate` measures this machine with the job's operators. Then each strategy
-is predicted (`fleetjob plan --predict`) and trained (`fleetjob run`) on N local ranks. A measured
-time is the median of the steps after the first two, the least of all runs: other programs on the
-machine only make steps longer. The runs of a strategy do not follow each other. With --first the
-processes go before all others on the machine (autogroup -20; needs root).
+is predicted (`fleetjob plan --predict`) and trained (`fleetjob run`) on N local ranks. "processor"
+is the user and system time of the trainers for a step, divided by the processors: if there are more
+ranks than processors, the ranks take turns, so this is what a step takes on a machine that does
+nothing else. "wall" is the median of the clock's time between steps, which other programs on the
+machine make longer. Of several runs the least counts. The runs of a strategy do not follow each
+other. With --first the processes go before all others on the machine (autogroup -20; needs root).
 
 The last lines compare the strategy that the prediction calls fastest with the one that measured
 fastest. If there are more ranks than processors, they take turns; the prediction knows that.
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -102,9 +105,15 @@ def processor_seconds(pids):
     """User and system time of processes so far."""
     ticks = 0
     for pid in pids:
-        with open(f"/proc/{pid}/stat") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
             ticks += sum(int(n) for n in file.read().rsplit(")", 1)[1].split()[11:13])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def slope(values):
+    """The median of the slopes between all pairs: lines may be late."""
+    return statistics.median((values[j] - values[i]) / (j - i) for i in range(len(values))
+                             for j in range(i + len(values) // 3, len(values)))
 
 
 def measure(folder, name, options):
@@ -120,21 +129,21 @@ def measure(folder, name, options):
                 times.append(time.monotonic())
                 if len(times) == 1 and options.first:
                     go_first([job.pid, *processes.below(job.pid)])
-                if len(times) in (2, options.steps - 1):
+                if len(times) < options.steps:  # the trainers of the last step may have ended
                     busy.append(processor_seconds(processes.below(job.pid, "fleetjob-train")))
         errors = job.stderr.read()
         job.wait()
     if job.returncode != 0:
         return None, (errors.strip().splitlines() or ["ended by the time limit"])[0]
     return {"wall": statistics.median(b - a for a, b in zip(times[1:], times[2:])),
-            "processor": (busy[1] - busy[0]) / (options.steps - 3) / os.cpu_count()}, ""
+            "processor": slope(busy[1:]) / os.cpu_count()}, ""
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=240, help="seconds for a job")
     parser.add_argument("--only", default="", help="strategies whose name begins so")
