@@ -408,7 +408,7 @@ check-image: image ## start every program in an otherwise empty root, train a jo
 check-transformers: ## exports in Hugging Face's transformers; gets it from PyPI (gigabytes)
 check-transformers: $(PROGRAMS)
 	@tests/transformers/run.sh --install
-check-foreign: ## scripts of Paddle and MindSpore (from PyPI) and PyTorch under a FleetJob
+check-foreign: ## scripts of PyTorch, Paddle and MindSpore; gets these from PyPI (gigabytes)
 check-foreign: $(PROGRAMS)
 	@tests/foreign/run.sh --install
 check-chart: ## lint the chart and render it for all kinds of values

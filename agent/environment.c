@@ -171,6 +171,8 @@ static void set_paddle(struct list *list, const struct environment_input *in, in
     set(list, "POD_NAME", "%s", in->pod_name);
     if (!find(list, "CUDA_VISIBLE_DEVICES"))
         set(list, "PADDLE_DISTRI_BACKEND", "gloo");
+    if (!find(list, "OMP_NUM_THREADS"))
+        set(list, "OMP_NUM_THREADS", "1");
     set(list, "FLAGS_selected_gpus", "%d", in->local_rank);
     set(list, "PADDLE_PG_TIMEOUT", "1800000");
     set(list, "FLAGS_stop_check_timeout", "900");

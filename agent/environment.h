@@ -50,8 +50,8 @@ struct environment_input {
 };
 
 /* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set
- * again are replaced. MASTER_ADDR and MASTER_PORT of the user stay, and so do FLEET_DATA_ENCRYPTION
- * and FLEET_WORLD_SECRET. */
+ * again are replaced. MASTER_ADDR and MASTER_PORT of the user stay, and so do OMP_NUM_THREADS,
+ * FLEET_DATA_ENCRYPTION and FLEET_WORLD_SECRET. */
 char **environment_build(const struct environment_input *input);
 
 /*

@@ -262,6 +262,8 @@ int main(int argc, char **argv)
     int option, verbosity = 0, exit_code, pid = 0;
     enum fleet_log_form form;
 
+    /* libwebsockets would look for the hub behind the proxy of the container's env. */
+    (void)unsetenv("http_proxy");
     while ((option = getopt_long(argc, argv, "+vh", options, NULL)) != -1)
         switch (option) {
         case 'I':

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the three scripts share: they say where they are, report steps, and fail when asked to.
 
-The story that check.py waits for, by generation:
+The story that story.py checks, by generation:
   1  rank 1 exits with 101 after some steps, 2  rank 0 exits with 102, 3  a rank is killed from
   outside, while all wait, 4  all steps are made.
 """
@@ -32,7 +32,8 @@ def report(**line):
 say(began=BEGAN, pid=os.getpid(), environment={
     name: value for name, value in os.environ.items()
     if name.startswith(("PADDLE_", "FLAGS_", "MS_", "RANK", "LOCAL_", "GROUP_", "WORLD_", "MASTER_",
-                        "FLEET_", "OMP_", "DEVICE_"))})
+                        "FLEET_", "OMP_", "DEVICE_", "POD_", "http"))
+    and name != "FLEET_WORLD_SECRET"})
 
 
 def batch(step):

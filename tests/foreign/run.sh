@@ -4,10 +4,10 @@
 #
 #   tests/foreign/run.sh [--install] [FRAMEWORK…]
 #
-# Uses `python3` (or $FLEETJOB_PYTHON) if it has the framework, else the virtual environments that
-# --install makes from PyPI below the cache folder: Paddle and MindSpore for processors only (1 GB
-# each). PyPI has PyTorch with its CUDA libraries only (5 GB), so --install gets it only if it is
-# named. What is not there is skipped. The last line is "N passed, N failed" (", N skipped").
+# Uses what find.sh finds: a `python3` that has the framework, or a virtual environment below the
+# cache folder, which --install makes from PyPI: Paddle and MindSpore for processors only (1 and 3
+# GB), PyTorch with its CUDA libraries (5 GB; PyPI has no other one). What is not there is skipped.
+# The last line is "N passed, N failed" (", N skipped").
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=${FLEETJOB_CACHE:-$HOME/.cache/fleetjob}
@@ -20,33 +20,21 @@ if [ "${1:-}" = --install ]; then
     installs=yes
     shift
 fi
-is_named=$#
 [ $# -gt 0 ] || set -- torch paddle mindspore
 
 declare -A package=([torch]=torch [paddle]=paddlepaddle [mindspore]=mindspore)
 
-find_python() { # find_python FRAMEWORK
-    local candidate
-    for candidate in "${FLEETJOB_PYTHON:-python3}" "$cache/foreign/$1/bin/python" \
-        "$cache/transformers/bin/python" "$cache/gloo/bin/python"; do
-        "$candidate" -c "import $1" >/dev/null 2>&1 && command -v "$candidate" && return
-    done
-    return 1
-}
-
 get() { # get FRAMEWORK
-    [ "$1" != torch ] || [ "$is_named" -gt 0 ] || return 0
     python3 -m venv "$cache/foreign/$1" &&
         "$cache/foreign/$1/bin/pip" install -q --only-binary :all: numpy "${package[$1]}" || true
 }
 
 passed=0 failed=0 skipped=0
 for framework; do
-    python=$(find_python "$framework") || {
+    python=$(tests/foreign/find.sh "$framework") || {
         [ -z "$installs" ] || get "$framework"
-        python=$(find_python "$framework") || {
-            echo "  skip  $framework: no python3 has it; make check-foreign gets it from PyPI" \
-                "(torch only by name: tests/foreign/run.sh --install torch)"
+        python=$(tests/foreign/find.sh "$framework") || {
+            echo "  skip  $framework: no python3 has it; make check-foreign gets it from PyPI"
             skipped=$((skipped + 1))
             continue
         }

@@ -35,4 +35,5 @@ for step in range(common.FIRST + 1, common.STEPS + 1):
     optimizer.step()
     common.after_step(step, loss, save)
 common.say(done=True, weights=[round(float(w), 6) for w in model.weight.flatten().tolist()])
+dist.monitored_barrier()  # a rank that closes early may cut the last message to another one
 dist.destroy_process_group()

@@ -63,6 +63,7 @@ static void test_environment__says_what_the_frameworks_expect(void **state)
         {"PADDLE_MASTER", "10.0.0.1:5000"},
         {"PADDLE_JOB_ID", "gpt"},
         {"PADDLE_DISTRI_BACKEND", "gloo"},
+        {"OMP_NUM_THREADS", "1"},
         {"POD_NAME", "gpt-worker-1-0"},
         {"MASTER_ADDR", "10.0.0.1"},
         {"MASTER_PORT", "5000"},
@@ -180,9 +181,10 @@ static void test_environment__says_where_to_resume_once_the_job_has_said(void **
     environment_free(environment);
 }
 
-static void test_environment__keeps_a_master_the_user_has_set(void **state)
+static void test_environment__keeps_a_master_and_threads_the_user_has_set(void **state)
 {
-    char *base[] = {(char *)"MASTER_ADDR=master", (char *)"MASTER_PORT=1234", NULL};
+    char *base[] = {(char *)"MASTER_ADDR=master", (char *)"MASTER_PORT=1234",
+                    (char *)"OMP_NUM_THREADS=4", NULL};
     struct environment_input input = {
         .base = base, .assign = &assign, .job_id = "gpt", .pod_name = "p"};
     char **environment = environment_build(&input);
@@ -190,6 +192,7 @@ static void test_environment__keeps_a_master_the_user_has_set(void **state)
     (void)state;
     expect(environment, "MASTER_ADDR", "master");
     expect(environment, "MASTER_PORT", "1234");
+    expect(environment, "OMP_NUM_THREADS", "4");
     expect(environment, "PADDLE_MASTER", "10.0.0.1:5000");
     environment_free(environment);
 }
@@ -458,7 +461,7 @@ int main(void)
         cmocka_unit_test(test_environment__gives_each_trainer_one_gpu),
         cmocka_unit_test(test_environment__preloads_what_the_template_says),
         cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
-        cmocka_unit_test(test_environment__keeps_a_master_the_user_has_set),
+        cmocka_unit_test(test_environment__keeps_a_master_and_threads_the_user_has_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
         cmocka_unit_test(test_environment__every_variable_is_documented),
         cmocka_unit_test(test_own_files__wait_for_no_disk),
