@@ -6,6 +6,7 @@
  */
 #include "libfleet/api/judge.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "libfleet/api/fleetjob.h"
@@ -15,9 +16,11 @@
 #include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/plan/plan_stages.h"
 #include "libfleet/strategy/cells.h"
 
 /* Could all of these fields be read? The list ends with NULL. */
@@ -200,6 +203,29 @@ static void check_stages(const struct fleetjob *job, const struct plan *plan,
     demand_degree(job, plan, TOPOLOGY_PIPELINE, "pipeline", "stages", "pp_degree", errors);
 }
 
+/* Other numbers of workers make other numbers of replicas, which share the micro-batches. */
+static void check_replicas(const struct fleetjob *job, const struct plan *plan,
+                           struct fleet_errors *errors)
+{
+    const struct fleetjob_worker *worker = &job->spec.worker;
+    int64_t unit = plan->world / plan_replicas(plan);
+    struct fleet_error err;
+
+    if (!plan->is_cut || fleet_errors_touch(&job->unread, "spec.worker"))
+        return;
+    for (int64_t workers = worker->min_replicas; workers <= worker->max_replicas; workers++) {
+        int64_t world = fleetjob_world_size(job, spares_trained(job, workers));
+        if (world < unit || world > TOPOLOGY_WORLD_MAX ||
+            plan_stages_check(plan, (int)(world / unit), &err) == 0)
+            continue;
+        fleet_errors_add(errors, "spec.strategyOptions.pipelineChunks",
+                         "%s; minReplicas (%" PRId64 ") to maxReplicas (%" PRId64 ") allow %" PRId64
+                         " workers",
+                         err.text, worker->min_replicas, worker->max_replicas, workers);
+        return;
+    }
+}
+
 /* The same of shards: twice as many workers may be twice as many shards. Then other workers have a
  * cell. */
 static void check_shards(const struct fleetjob *job, const struct plan *plan,
@@ -238,6 +264,8 @@ static bool try_plan(const struct fleetjob *job, const struct judge_options *opt
     }
     if (has_plan)
         check_stages(job, out, &found);
+    if (has_plan && found.count == 0 && options->world_size == 0)
+        check_replicas(job, out, &found);
     if (has_plan && found.count == 0)
         check_shards(job, out, &found);
     plan_obstacles(&request, &obstacles);

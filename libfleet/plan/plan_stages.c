@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
@@ -14,6 +15,7 @@
 #include "libfleet/program/program_build.h"
 #include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/pipeline_messages.h"
+#include "libfleet/strategy/pipeline_schedule.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
@@ -121,21 +123,42 @@ static int build_others(const struct pass_context *context, const char *strategy
 }
 
 /* Where chunks of layers sum gradients inside micro-batches, all replicas must run the same passes
- * in the same order. */
+ * in the same order. `count` micro-batches of an update. */
+static int divide_evenly(const struct plan *plan, int64_t count, int replicas,
+                         struct fleet_error *err)
+{
+    if (count % replicas == 0 || !adders_are_used(&plan->program))
+        return 0;
+    return fleet_error(err, -EINVAL,
+                       "with several chunks and sharding_configs.stage 2 all replicas need as many "
+                       "micro-batches: %" PRId64 " do not divide into %d replicas; use 1 chunk, or "
+                       "stage 1",
+                       count, replicas);
+}
+
 static int check_rounds(const struct pass_context *context, const struct plan *plan,
                         struct fleet_errors *errors)
 {
     int64_t count = training_micro_batches(context->training) * plan->program.merge_steps;
-    int replicas = plan_replicas(plan);
+    struct fleet_error err;
 
-    if (context->cell.chunks <= 1 || count % replicas == 0 || !adders_are_used(&plan->program))
+    if (context->cell.chunks <= 1 || divide_evenly(plan, count, plan_replicas(plan), &err) == 0)
         return 0;
-    fleet_errors_add(errors, "spec.strategyOptions.pipelineChunks",
-                     "with several chunks and sharding_configs.stage 2 all replicas need as many "
-                     "micro-batches: %" PRId64 " do not divide into %d replicas; use 1 chunk, or "
-                     "stage 1",
-                     count, replicas);
+    fleet_errors_add(errors, "spec.strategyOptions.pipelineChunks", "%s", err.text);
     return -EINVAL;
+}
+
+int plan_stages_check(const struct plan *plan, int replicas, struct fleet_error *err)
+{
+    struct pipeline_shape shape = plan->schedule;
+    int64_t each = plan->leaves / replicas;
+
+    if (!plan->is_cut || shape.chunks <= 1)
+        return 0;
+    if (divide_evenly(plan, plan->leaves, replicas, err) < 0)
+        return -EINVAL;
+    shape.micro_batches = each < 1 ? 1 : each < INT_MAX ? (int)each : INT_MAX;
+    return pipeline_check(&shape, err);
 }
 
 int plan_stages_build(const struct pass_context *context, const char *strategy_path, bool all,

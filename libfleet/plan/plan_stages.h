@@ -9,6 +9,7 @@
 
 #include "libfleet/plan/plan.h"
 
+struct fleet_error;
 struct pass_context;
 
 /* What a stage runs, how its ranks divide its state, and the memory of the one that holds most,
@@ -38,6 +39,10 @@ bool plan_stages_layers(const struct plan *plan, int stages, int64_t *layers);
 int plan_stages_build(const struct pass_context *context, const char *strategy_path, bool all,
                       struct plan *plan, struct fleet_errors *errors);
 void plan_stages_release(struct plan *plan);
+
+/* May the plan's job train on `replicas` replicas, too? -EINVAL with the reason: its chunks cannot
+ * run the micro-batches of one. 0 if nothing is cut. */
+int plan_stages_check(const struct plan *plan, int replicas, struct fleet_error *err);
 
 /* A copy of the plan as it is for ranks of `stage`: borrows everything. */
 struct plan plan_stages_view(const struct plan *plan, int stage);
