@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #include <cmocka.h>
 
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/tcp_hello.h"
 #include "libfleet/base/error.h"
 #include "tests/unit/comm_ranks.h"
 
@@ -89,6 +91,44 @@ static void test_comm__a_rank_with_another_key_stays_outside(void **state)
     assert_int_equal(comm_ranks_connect(&stranger, 2, comm_ranks_soon(1), &comm, &err), -ETIMEDOUT);
     comm_ranks_join(&c);
     for (int r = 0; r < 3; r++)
+        if (c.ranks[r].rc != 0)
+            fail_msg("%s", c.ranks[r].text);
+    comm_ranks_release(&c);
+}
+
+/* Rank 0 of two: answer a hello as it must, take the proof, and confirm nothing. */
+static void answer_and_close(int listener, const uint8_t key[COMM_KEY_SIZE])
+{
+    uint8_t hello[TCP_HELLO_SIZE], answer[TCP_NONCE_SIZE + FLEET_SHA256_SIZE] = {1};
+    uint8_t proof[FLEET_SHA256_SIZE];
+    struct pollfd ready = {.fd = listener, .events = POLLIN};
+    int fd;
+
+    assert_int_equal(poll(&ready, 1, -1), 1);
+    fd = accept(listener, NULL, NULL);
+    assert_true(fd >= 0);
+    assert_int_equal(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
+    tcp_hello_prove(key, hello, answer, 'A', answer + TCP_NONCE_SIZE);
+    assert_int_equal(send(fd, answer, sizeof(answer), MSG_NOSIGNAL), sizeof(answer));
+    assert_int_equal(recv(fd, proof, sizeof(proof), MSG_WAITALL), sizeof(proof));
+    assert_true(tcp_hello_check(key, hello, answer, 'D', proof));
+    (void)close(fd);
+}
+
+/* As by a rank that had no processor until the connection was too old for it. */
+static void test_comm__a_connection_that_is_closed_after_the_proof_is_dialled_again(void **state)
+{
+    struct comm_ranks c;
+
+    (void)state;
+    comm_ranks_init(&c, 2);
+    c.body = meet;
+    assert_int_equal(pthread_create(&c.ranks[1].thread, NULL, comm_ranks_main, &c.ranks[1]), 0);
+    for (int i = 0; i < 3; i++)
+        answer_and_close(c.listeners[0], c.key);
+    assert_int_equal(pthread_create(&c.ranks[0].thread, NULL, comm_ranks_main, &c.ranks[0]), 0);
+    comm_ranks_join(&c);
+    for (int r = 0; r < 2; r++)
         if (c.ranks[r].rc != 0)
             fail_msg("%s", c.ranks[r].text);
     comm_ranks_release(&c);
@@ -171,6 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comm__garbage_and_silence_at_the_door_disturb_no_rank),
         cmocka_unit_test(test_comm__a_rank_with_another_key_stays_outside),
+        cmocka_unit_test(test_comm__a_connection_that_is_closed_after_the_proof_is_dialled_again),
         cmocka_unit_test(test_comm__a_peer_that_is_late_from_the_last_generation_is_waited_for),
         cmocka_unit_test(test_comm__an_absent_rank_is_named_at_the_deadline),
         cmocka_unit_test(test_comm__connecting_can_be_cancelled),

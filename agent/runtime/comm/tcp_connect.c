@@ -8,14 +8,18 @@
  *   WAITING ──retry time──▶ CONNECTING                 (accept) ──▶ HELLO
  *      ▲                        │ connected: send hello               │ hello: send nonce, proof A
  *      │                        ▼                                     ▼
- *      └──any failure──── CHALLENGE ──proof A is right:  PROOF ──proof D is right──▶ DONE
- *                               │      send proof D ──▶ DONE  └──▶ failure, 2 s of silence: closed
+ *      ├──any failure──── CHALLENGE                     PROOF ──proof D is right: confirm──▶ DONE
+ *      │                        │ proof A is right:       └──▶ failure, 2 s of silence: closed
+ *      │                        ▼    send proof D
+ *      └──any failure────── CONFIRM ──confirmed──▶ DONE
  *
  * tcp_hello.h says what hello and proofs are.
  *
  * (1) A dialler never gives up before the deadline: the other side may still be busy ending the
  *     last generation, whose key it then answers with.
- * (2) An unproven connection costs one entry of a bounded list and no waiting; the oldest is
+ * (2) A dialler is not done before the acceptor is. An acceptor that had no processor for 2 s may
+ *     close a connection whose proof D has just been sent, and the dialler must dial again then.
+ * (3) An unproven connection costs one entry of a bounded list and no waiting; the oldest is
  *     dropped when the list is full.
  */
 #include <errno.h>
@@ -52,6 +56,7 @@ enum phase {
     PHASE_WAITING,
     PHASE_CONNECTING,
     PHASE_CHALLENGE,
+    PHASE_CONFIRM,
     PHASE_HELLO,
     PHASE_PROOF,
     PHASE_DONE,
@@ -199,7 +204,7 @@ static void connected(struct connector *c, struct connection *connection, int at
         connection->phase = PHASE_CHALLENGE;
 }
 
-static void challenged(struct connector *c, struct connection *connection, int at, double now)
+static void challenged(const struct connector *c, struct connection *connection, double now)
 {
     uint8_t proof[FLEET_SHA256_SIZE];
     int rc = fill_input(connection, CHALLENGE_SIZE);
@@ -216,6 +221,16 @@ static void challenged(struct connector *c, struct connection *connection, int a
              !send_all(connection->fd, proof, sizeof(proof)))
         retry_later(connection, "it closed the connection", now);
     else
+        connection->phase = PHASE_CONFIRM;
+}
+
+static void confirmed(struct connector *c, struct connection *connection, int at, double now)
+{
+    int rc = fill_input(connection, TCP_CONFIRM_SIZE);
+
+    if (rc < 0)
+        retry_later(connection, "it closed the connection", now);
+    else if (rc > 0)
         finish(c, connection, at, true);
 }
 
@@ -247,7 +262,8 @@ static void proven(struct connector *c, struct connection *connection)
     if (rc > 0 &&
         tcp_hello_check(c->options->key, connection->hello, connection->nonce, 'D',
                         connection->input) &&
-        (rank = tcp_hello_read(connection->hello, c->options, &channel)) >= 0)
+        (rank = tcp_hello_read(connection->hello, c->options, &channel)) >= 0 &&
+        send_all(connection->fd, "", TCP_CONFIRM_SIZE))
         finish(c, connection, rank * c->channels + channel, false);
     else if (rc != 0)
         close_connection(connection);
@@ -260,7 +276,9 @@ static void advance(struct connector *c, int index, double now)
     if (connection->phase == PHASE_CONNECTING)
         connected(c, connection, index, now);
     else if (connection->phase == PHASE_CHALLENGE)
-        challenged(c, connection, index, now);
+        challenged(c, connection, now);
+    else if (connection->phase == PHASE_CONFIRM)
+        confirmed(c, connection, index, now);
     else if (connection->phase == PHASE_HELLO)
         greeted(c, connection);
     else if (connection->phase == PHASE_PROOF)

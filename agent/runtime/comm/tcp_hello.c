@@ -6,7 +6,7 @@
 #include "agent/runtime/comm/engine.h"
 
 #define HELLO_MAGIC   0x464c4a44u
-#define HELLO_VERSION 2u
+#define HELLO_VERSION 3u
 
 static void put32(uint8_t *to, uint32_t value)
 {

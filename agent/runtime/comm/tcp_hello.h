@@ -10,6 +10,7 @@
  *                numbers; then the dialler's nonce of TCP_NONCE_SIZE bytes
  *     proof(X) = HMAC-SHA256(key, X, hello, the acceptor's nonce); X is one byte: 'A' in the proof
  *                of the acceptor, 'D' in the proof of the dialler
+ *     confirm  = one byte, 0, from the acceptor: it has checked proof('D') and keeps the connection
  *
  * If `encrypts` is 1, proof('a') and proof('d') are the encryption keys of the two directions. Both
  * proofs cover both nonces and all numbers, so a recorded handshake cannot be replayed. `key` is
@@ -22,8 +23,9 @@
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/digest.h"
 
-#define TCP_NONCE_SIZE 16
-#define TCP_HELLO_SIZE (8 * 4 + TCP_NONCE_SIZE)
+#define TCP_NONCE_SIZE   16
+#define TCP_HELLO_SIZE   (8 * 4 + TCP_NONCE_SIZE)
+#define TCP_CONFIRM_SIZE 1
 
 /* Write a hello from options->rank to rank `to`, with a new random nonce. */
 void tcp_hello_write(uint8_t hello[TCP_HELLO_SIZE], const struct comm_tcp_options *options, int to,
