@@ -22,6 +22,10 @@
 #define RUNTIME_RING_HEAD  ((size_t)4096)
 #define RUNTIME_RING_BYTES (RUNTIME_RING_TEXT + RUNTIME_RING_HEAD)
 
+/* The board (agent/runtime/comm/board.h) is a part of the same memory: a slot of this size for each
+ * rank of the communicator. Only a communicator whose ranks are all on one machine touches it. */
+#define RUNTIME_BOARD_SLOT ((size_t)256 << 10)
+
 /* A communicator as one of its ranks sees it. */
 struct runtime_connections {
     int ranks;      /* of the communicator, with this one */

@@ -34,8 +34,8 @@
 #define ROUNDS_MS  400.0 /* per size */
 #define ROUNDS_MIN 5
 
-static const int64_t sizes[] = {16,    256,    1024,    4096,    16384,
-                                65536, 262144, 1048576, 4194304, 16777216};
+static const int64_t sizes[] = {1,     16,     256,     1024,    4096,     16384,
+                                65536, 262144, 1048576, 4194304, 16777216, 67108864};
 #define SIZES (int)(sizeof(sizes) / sizeof(sizes[0]))
 
 enum {

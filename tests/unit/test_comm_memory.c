@@ -55,13 +55,16 @@ static int count_seals(const struct comm *comm)
     return count;
 }
 
-/* Each ring is filled all round. */
+/* Each ring is filled all round, and each slot of the board. */
 static int fill_rings(struct comm_rank *self, struct fleet_error *err)
 {
-    size_t bytes = MESSAGE * (size_t)self->comm->world;
+    size_t world = (size_t)self->comm->world, bytes = world * (MESSAGE + RUNTIME_BOARD_SLOT);
     char *out = calloc(1, bytes), *in = calloc(1, bytes);
     int rc = comm_all_to_all(self->comm, out, MESSAGE, in, comm_ranks_patience(), err);
 
+    if (rc == 0)
+        rc = comm_all_reduce(self->comm, out, (int64_t)(world * RUNTIME_BOARD_SLOT), COMM_UINT8,
+                             COMM_SUM, comm_ranks_patience(), err);
     free(out);
     free(in);
     return rc;
@@ -80,7 +83,7 @@ static void expect_planned(int world, enum comm_neighbours neighbours, int chann
     comm_ranks_run(&c, fill_rings);
     for (int r = 0; r < world; r++) {
         struct comm *comm = c.ranks[r].comm;
-        size_t rings = comm->own_rings ? resident_at(comm->own_rings) : 0;
+        size_t rings = comm->own_segment ? resident_at(comm->own_segment) : 0;
         size_t seals = (size_t)count_seals(comm) * 2 * RUNTIME_SEAL_RECORD;
         planned.neighbours = comm->shm_ranks + 1;
         assert_int_equal(comm->shm_ranks, neighbours == COMM_NEIGHBOURS_TCP ? 0 : world - 1);

@@ -59,7 +59,8 @@ struct comm {
     struct comm_pair *pairs;    /* [world]; the own one is unused */
     struct comm_request *run;   /* the operation in flight, kept for the communicator's life */
     struct comm *next;          /* of the same net */
-    void *own_rings;            /* our shared memory, which the other ranks read, or NULL */
+    void *own_segment;          /* our shared memory, which the other ranks map, or NULL */
+    bool has_board;             /* all ranks share memory, and sums use it: board.h */
     uint8_t key[COMM_KEY_SIZE]; /* of its connections */
     uint32_t groups;            /* number of groups made of it so far */
     const struct comm_device_library *library; /* device.h; NULL: none */

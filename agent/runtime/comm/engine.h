@@ -8,6 +8,7 @@
  *   seal.c                    encrypts the bytes of a connection
  *   transport (tcp.c, shm.c)  moves bytes between two ranks, as many as it can without waiting
  *   frame.c                   cuts them into messages and checks that both ranks run the same call
+ *   board.c                   messages whose payload is read where the sender put it
  *   engine.c                  advances all operations in flight, waits, ends the world on failure
  *   algorithms                rounds of messages and the arithmetic between them
  */
@@ -56,7 +57,9 @@ struct comm_stream {
     uint32_t sequence;
     int message; /* messages: index of the one in progress */
     bool is_pending;
-    bool is_direct; /* the receiver reads the payload in the sender's memory */
+    bool is_direct;   /* the receiver reads the payload in the sender's memory */
+    bool on_board;    /* the payload stays in the sender's board (board.h) */
+    const char *slot; /* incoming, on a board: where the payload lies */
 };
 
 /* ---- transports ------------------------------------------------------------------------------ */
@@ -101,6 +104,7 @@ struct comm_pair {
 
     /* shared memory (shm.c) */
     struct shm_ring *ring_out, *ring_in;
+    void *segment_in; /* the other side's shared memory, mapped; NULL: none */
     int pid;          /* the process whose memory we read; 0: we cannot read it */
     bool reads_us;    /* the other side reads our memory */
     bool is_closed;   /* the other side has closed the connection */
@@ -122,7 +126,8 @@ struct tree_state {
     float *temporary; /* intermediate sums */
     const float **nodes;
     int64_t stride;
-    int64_t first, count; /* the chunk at work */
+    int64_t first, count;       /* the chunk at work */
+    int64_t piece_first, piece; /* of each part of it: elements [piece_first, + piece) */
 };
 
 /* A call with a queue (device.c). */
@@ -215,6 +220,11 @@ int comm_check(const struct comm *comm, const struct comm_call *call, struct fle
 void frame_start(struct comm_request *run, int peer, bool is_out, const void *payload, size_t bytes,
                  const struct comm_signature *signature);
 
+/* The same for a payload of `bytes` bytes in the sender's board. Incoming: it is copied from
+ * `slot` to `payload` when the message has arrived, unless `payload` is NULL. */
+void frame_start_on_board(struct comm_request *run, int peer, bool is_out, const char *slot,
+                          void *payload, size_t bytes);
+
 /* Move all bytes between us and `peer` that can move without waiting. Errors: comm.h (1), (2). */
 int frame_progress(struct comm *comm, int peer, struct fleet_error *err);
 
@@ -290,6 +300,9 @@ int shm_take(struct comm_pair *pair);
 /* Give up the direct messages that the other side has not read yet: our memory may change now, and
  * a reader must discard them. */
 void shm_give_up(struct comm_pair *pair);
+
+/* Slot `slot` of the board in a segment of this communicator (board.h). */
+char *shm_slot(const struct comm *comm, void *segment, int slot);
 
 void shm_release(struct comm *comm);
 

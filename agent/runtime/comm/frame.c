@@ -39,8 +39,9 @@ static uint64_t total_of(const struct comm_stream *stream, int lane)
 {
     if (lane >= stream->lanes)
         return 0;
-    return header_of(lane) +
-           (stream->is_direct ? 0 : first_of(stream, lane + 1) - first_of(stream, lane));
+    return header_of(lane) + (stream->is_direct || stream->on_board
+                                  ? 0
+                                  : first_of(stream, lane + 1) - first_of(stream, lane));
 }
 
 /* The receiver checks the header before it takes anything else. */
@@ -68,6 +69,7 @@ void frame_start(struct comm_request *run, int peer, bool is_out, const void *pa
     memset(stream->done, 0, sizeof(stream->done));
     stream->is_direct = may_be_direct && bytes >= DIRECT_MIN;
     stream->lanes = bytes >= LANES_MIN ? pair->lane_count : 1;
+    stream->on_board = false;
     stream->left = sizeof(stream->frame) + (stream->is_direct ? 0 : bytes);
     run->pending++;
     if (is_out)
@@ -78,6 +80,19 @@ void frame_start(struct comm_request *run, int peer, bool is_out, const void *pa
             .address = stream->is_direct ? (uint64_t)(uintptr_t)payload : 0,
             .call = *signature,
         };
+}
+
+void frame_start_on_board(struct comm_request *run, int peer, bool is_out, const char *slot,
+                          void *payload, size_t bytes)
+{
+    struct comm_pair *pair = &run->comm->pairs[peer];
+    struct comm_stream *stream = is_out ? &pair->out : &pair->in;
+
+    frame_start(run, peer, is_out, NULL, 0, &run->signature);
+    stream->on_board = true;
+    stream->slot = slot;
+    stream->payload = payload;
+    stream->bytes = stream->frame.bytes = bytes;
 }
 
 static void message_is_through(struct comm *comm, int peer, bool is_out)
@@ -318,6 +333,8 @@ static int pull(struct comm *comm, int peer, struct fleet_error *err)
             return rc;
         if (in->left > 0 || (in->is_direct && in->done[0] < sizeof(in->frame) + in->bytes))
             return 0; /* others, and an abort, come in between */
+        if (in->on_board && in->payload)
+            memcpy(in->payload, in->slot, in->bytes);
         message_is_through(comm, peer, false);
     }
     return 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Ranks of one machine. Each rank has one segment of shared memory with a ring for each other rank.
- * The owner of the segment writes the ring; the other rank maps it and reads. The TCP connection of
- * the pair stays open: a byte on it wakes a side that sleeps, and its end means that the peer died.
+ * Ranks of one machine. Each rank has one segment of shared memory with a ring for each other rank,
+ * and its board (board.h) behind the rings. The owner of the segment writes; the others map it and
+ * read. The TCP connection of the pair stays open: a byte on it wakes a side that sleeps, and its
+ * end means that the peer died.
  *
  * A large message stays where it is: its header goes through the ring, the receiver reads the
  * sender's memory by process_vm_readv(). Where the rules for debuggers (ptrace) refuse that, large
@@ -246,7 +247,13 @@ struct offer {
 
 static size_t segment_bytes(const struct comm *comm)
 {
-    return (size_t)comm->world * sizeof(struct shm_ring);
+    return (size_t)comm->world * (sizeof(struct shm_ring) + RUNTIME_BOARD_SLOT);
+}
+
+char *shm_slot(const struct comm *comm, void *segment, int slot)
+{
+    return (char *)segment + (size_t)comm->world * sizeof(struct shm_ring) +
+           (size_t)slot * RUNTIME_BOARD_SLOT;
 }
 
 /* Our own segment; its descriptor, or -1: there is no shared memory here. */
@@ -265,16 +272,16 @@ static int make_segment(struct comm *comm, const uint8_t proof[PROOF_SIZE])
     }
     for (int r = 0; r < comm->world; r++)
         memcpy(rings[r].proof, proof, PROOF_SIZE);
-    comm->own_rings = rings;
+    comm->own_segment = rings;
     return fd;
 }
 
-/* The ring to us in that rank's segment, or NULL. A sealed segment cannot shrink below us. */
-static struct shm_ring *map_ring(const struct comm *comm, const struct offer *offer)
+/* That rank's segment, or NULL. A sealed segment cannot shrink below us. */
+static struct shm_ring *map_segment(const struct comm *comm, const struct offer *offer)
 {
     char path[64];
     FLEET_AUTO_CLOSE int fd = -1;
-    struct shm_ring *ring;
+    struct shm_ring *rings;
     off_t size;
 
     if (offer->pid == 0 || offer->fd < 0)
@@ -285,13 +292,12 @@ static struct shm_ring *map_ring(const struct comm *comm, const struct offer *of
     if (size != (off_t)segment_bytes(comm) || fcntl(fd, F_GET_SEALS) < 0 ||
         !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
         return NULL;
-    ring = mmap(NULL, sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                (off_t)((size_t)comm->rank * sizeof(*ring)));
-    if (ring == MAP_FAILED)
+    rings = mmap(NULL, segment_bytes(comm), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (rings == MAP_FAILED)
         return NULL;
-    if (memcmp(ring->proof, offer->proof, PROOF_SIZE) == 0)
-        return ring;
-    (void)munmap(ring, sizeof(*ring));
+    if (memcmp(rings[comm->rank].proof, offer->proof, PROOF_SIZE) == 0)
+        return rings;
+    (void)munmap(rings, segment_bytes(comm));
     return NULL;
 }
 
@@ -332,16 +338,25 @@ static void use_rings(struct comm *comm, int rank)
     pair->lane_count = 1;
     (void)pthread_mutex_unlock(&comm->net->lock);
     pair->transport = &comm_transport_shm;
-    pair->ring_out = (struct shm_ring *)comm->own_rings + rank;
+    pair->ring_out = (struct shm_ring *)comm->own_segment + rank;
+    pair->ring_in = (struct shm_ring *)pair->segment_in + comm->rank;
     comm->shm_ranks++;
     comm->direct_ranks += pair->pid != 0;
 }
 
 static void unmap_own(struct comm *comm)
 {
-    if (comm->own_rings)
-        (void)munmap(comm->own_rings, segment_bytes(comm));
-    comm->own_rings = NULL;
+    if (comm->own_segment)
+        (void)munmap(comm->own_segment, segment_bytes(comm));
+    comm->own_segment = NULL;
+}
+
+static void unmap_segment(const struct comm *comm, struct comm_pair *pair)
+{
+    if (pair->segment_in)
+        (void)munmap(pair->segment_in, segment_bytes(comm));
+    pair->segment_in = NULL;
+    pair->ring_in = NULL;
 }
 
 static void settle(struct comm *comm, const struct offer *offers, const uint8_t *answers,
@@ -355,13 +370,25 @@ static void settle(struct comm *comm, const struct offer *offers, const uint8_t 
             pair->pid = answers[r] & ANSWER_READS ? offers[r].pid : 0;
             pair->reads_us = theirs[r] & ANSWER_READS;
             use_rings(comm, r);
-        } else if (pair->ring_in) {
-            (void)munmap(pair->ring_in, sizeof(*pair->ring_in));
-            pair->ring_in = NULL;
+        } else {
+            unmap_segment(comm, pair);
         }
     }
     if (comm->shm_ranks == 0)
         unmap_own(comm);
+}
+
+/* Whether all ranks have mapped the segments of all: sums use boards then. */
+static int agree_on_board(struct comm *comm, uint8_t *shares, double deadline_ms,
+                          struct fleet_error *err)
+{
+    uint8_t all_share = comm->shm_ranks == comm->world - 1;
+    int rc = comm_all_gather(comm, &all_share, 1, shares, deadline_ms, err);
+
+    for (int r = 0; r < comm->world && rc == 0; r++)
+        all_share &= shares[r];
+    comm->has_board = rc == 0 && all_share && comm->world > 1;
+    return rc;
 }
 
 int shm_negotiate(struct comm *comm, enum comm_neighbours wanted, double deadline_ms,
@@ -389,21 +416,20 @@ int shm_negotiate(struct comm *comm, enum comm_neighbours wanted, double deadlin
     for (int r = 0; r < comm->world && rc == 0; r++) {
         if (r == comm->rank || segment < 0)
             continue;
-        comm->pairs[r].ring_in = map_ring(comm, &offers[r]);
-        answers[r] |= comm->pairs[r].ring_in ? ANSWER_MAPPED : 0;
+        comm->pairs[r].segment_in = map_segment(comm, &offers[r]);
+        answers[r] |= comm->pairs[r].segment_in ? ANSWER_MAPPED : 0;
         answers[r] |= wanted >= COMM_NEIGHBOURS_DIRECT && can_read(&offers[r]) ? ANSWER_READS : 0;
     }
     if (rc == 0)
         rc = comm_all_to_all(comm, answers, 1, answers + world, deadline_ms, err);
     if (rc == 0)
         settle(comm, offers, answers, answers + world);
-    return rc;
+    return rc == 0 ? agree_on_board(comm, answers, deadline_ms, err) : rc;
 }
 
 void shm_release(struct comm *comm)
 {
     for (int r = 0; r < comm->world; r++)
-        if (comm->pairs[r].ring_in)
-            (void)munmap(comm->pairs[r].ring_in, sizeof(struct shm_ring));
+        unmap_segment(comm, &comm->pairs[r]);
     unmap_own(comm);
 }

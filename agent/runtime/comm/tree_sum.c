@@ -10,13 +10,15 @@
  *
  * Small counts: every rank sends its nodes to all ranks in one round, and every rank adds all.
  * Large counts, one chunk at a time: all ranks send part p of the chunk to rank p, which adds it;
- * then every rank sends its part to all ranks.
+ * then every rank sends its part to all ranks. With a board (board.h) the chunk is summed a piece
+ * at a time: as much of each part as the slots hold.
  */
 #include <string.h>
 
 #include "agent/runtime/comm/add.h"
-#include "agent/runtime/comm/engine.h"
+#include "agent/runtime/comm/board.h"
 #include "libfleet/base/assert.h"
+#include "libfleet/plan/runtime_connections.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
@@ -202,14 +204,16 @@ static void sum_whole(struct comm_request *run)
     sum(&s->tree, s->nodes, run->call.count, s->temporary, run->call.slots[0]);
 }
 
-/* Part p of the chunk: elements [*out_first, + *out_count) of it. */
+/* What is at work of part p of the chunk: elements [*out_first, + *out_count) of the chunk. */
 static void part_of(const struct comm_request *run, int part, int64_t *out_first,
                     int64_t *out_count)
 {
-    int world = run->comm->world;
+    const struct tree_state *s = &run->tree;
+    int64_t first = runtime_part_first(s->count, run->comm->world, part) + s->piece_first;
+    int64_t left = runtime_part_first(s->count, run->comm->world, part + 1) - first;
 
-    *out_first = runtime_part_first(run->tree.count, world, part);
-    *out_count = runtime_part_first(run->tree.count, world, part + 1) - *out_first;
+    *out_first = first;
+    *out_count = left < 0 ? 0 : left < s->piece ? left : s->piece;
 }
 
 /* Part p of the chunk of every rank's k-th node goes to rank p. */
@@ -263,6 +267,106 @@ static void gather_parts(struct comm_request *run)
     }
 }
 
+/* ---- the same through the board -------------------------------------------------------------- */
+
+/* What is at work of all our nodes, one after the other, to the slots of the ranks that add it. */
+static void scatter_on_board(struct comm_request *run)
+{
+    const struct tree_state *s = &run->tree;
+    int own = run->comm->rank, world = run->comm->world, mine = nodes_of(&s->tree, own);
+    int64_t own_first, own_count;
+
+    part_of(run, own, &own_first, &own_count);
+    for (int i = 1; i < world; i++) {
+        int p = (own + i) % world, theirs = nodes_of(&s->tree, p);
+        float *slot = (float *)(void *)board_slot(run->comm, p);
+        const float *received;
+        int64_t first, count;
+        part_of(run, p, &first, &count);
+        for (int k = 0; k < mine && count > 0; k++)
+            memcpy(slot + k * count, run->call.slots[k] + s->first + first,
+                   (size_t)count * sizeof(float));
+        board_send(run, p, (size_t)(mine * count) * sizeof(float));
+        received = board_receive(run, p, (size_t)(theirs * own_count) * sizeof(float));
+        for (int k = 0; k < theirs; k++)
+            s->nodes[s->tree.first_node[p] + k] = received + k * own_count;
+    }
+}
+
+static void sum_on_board(struct comm_request *run)
+{
+    const struct tree_state *s = &run->tree;
+    int own = run->comm->rank;
+    float *to = (float *)(void *)board_slot(run->comm, own);
+    int64_t first, count;
+
+    part_of(run, own, &first, &count);
+    for (int k = 0; k < nodes_of(&s->tree, own); k++)
+        s->nodes[s->tree.first_node[own] + k] = run->call.slots[k] + s->first + first;
+    if (count == 0)
+        return;
+    sum(&s->tree, s->nodes, count, s->temporary, to);
+    memcpy(run->call.slots[0] + s->first + first, to, (size_t)count * sizeof(float));
+}
+
+static void gather_on_board(struct comm_request *run)
+{
+    int own = run->comm->rank, world = run->comm->world;
+    int64_t own_first, own_count;
+
+    part_of(run, own, &own_first, &own_count);
+    for (int i = 1; i < world; i++) {
+        int p = (own + i) % world;
+        int64_t first, count;
+        part_of(run, p, &first, &count);
+        board_send(run, p, (size_t)own_count * sizeof(float));
+        board_receive_copy(run, p, run->call.slots[0] + run->tree.first + first,
+                           (size_t)count * sizeof(float));
+    }
+}
+
+/* Elements of a part at a time: the nodes of a rank lie in one slot. */
+static int64_t piece_elements(const struct upper_tree *tree)
+{
+    int64_t elements = (int64_t)(RUNTIME_BOARD_SLOT / sizeof(float)) / tree->node_max;
+
+    return elements / RUNTIME_EXCHANGE_ALIGN * RUNTIME_EXCHANGE_ALIGN;
+}
+
+/* Elements of the largest part of a chunk. */
+static int64_t largest_part(int64_t count, int world)
+{
+    int64_t each = (int64_t)world * RUNTIME_EXCHANGE_ALIGN;
+
+    return (count + each - 1) / each * RUNTIME_EXCHANGE_ALIGN;
+}
+
+/* Two rounds a piece. */
+static bool in_pieces(struct comm_request *run)
+{
+    struct tree_state *s = &run->tree;
+    int world = run->comm->world;
+    int64_t largest = chunk_elements(run->call.count, world), number = run->round / 2, pieces, left;
+
+    s->piece = piece_elements(&s->tree);
+    pieces = (largest_part(largest, world) + s->piece - 1) / s->piece;
+    s->first = number / pieces * largest;
+    s->piece_first = number % pieces * s->piece;
+    left = run->call.count - s->first;
+    s->count = left < largest ? left : largest;
+    if (left <= 0 || s->piece_first >= largest_part(s->count, world))
+        return false;
+    if (run->round % 2 == 0) {
+        scatter_on_board(run);
+    } else {
+        sum_on_board(run);
+        gather_on_board(run);
+    }
+    return true;
+}
+
+/* ---- the operation --------------------------------------------------------------------------- */
+
 /* Cut the workspace: what is held, intermediate sums, the list of nodes, the tree. */
 static void lay_out(struct comm_request *run)
 {
@@ -272,7 +376,8 @@ static void lay_out(struct comm_request *run)
     int64_t nodes = count_nodes(call->leaves, world, each, NULL, &node_max), floats;
     char *at = call->workspace;
 
-    *s = (struct tree_state){.stride = runtime_exchange_held(call->count, world)};
+    *s = (struct tree_state){.stride = runtime_exchange_held(call->count, world),
+                             .piece = INT64_MAX};
     s->held = call->workspace;
     s->temporary = s->held + nodes * s->stride;
     floats = nodes * s->stride + DEPTH_MAX * BLOCK_ELEMENTS;
@@ -317,5 +422,7 @@ bool comm_tree_sum_next(struct comm_request *run)
         return false;
     if (run->round == 0)
         lay_out(run);
-    return is_one_round(run->call.count) ? whole(run) : in_chunks(run);
+    if (is_one_round(run->call.count))
+        return whole(run);
+    return run->comm->has_board ? in_pieces(run) : in_chunks(run);
 }
