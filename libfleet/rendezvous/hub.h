@@ -306,6 +306,7 @@ struct hub_member {
     bool is_connected;
     enum message_state state;
     int64_t step;
+    bool was_ready; /* it has waited since before the newest generation was chosen */
 };
 
 /* Where in its state machine the hub is (hub.c); the newest generation assigned, none at first. */

@@ -378,7 +378,9 @@ size_t hub_members(const struct hub *hub, struct hub_member *out, size_t capacit
                                      .place = peer->place,
                                      .is_connected = peer->is_connected,
                                      .state = peer->status.state,
-                                     .step = peer->status.step};
+                                     .step = peer->status.step,
+                                     .was_ready = peer->status.state == MESSAGE_STATE_WAITING &&
+                                                  peer->ready_ms <= hub->proposed_ms};
     }
     return hub->peer_count;
 }

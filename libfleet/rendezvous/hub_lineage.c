@@ -7,11 +7,13 @@
 
 #include "libfleet/rendezvous/hub_internal.h"
 
-/* The entry to drop: one without a step of its own, else the oldest. */
-static size_t expendable(const struct fleet_lineage *lineage)
+/* The entry to drop: one without a step of its own, else the oldest. Members name the generation in
+ * which they got their state, so entries since the newest one that made a step stay. */
+static size_t expendable(const struct hub *hub, const struct fleet_lineage *lineage)
 {
     for (size_t i = 0; i + 1 < lineage->count; i++)
-        if (lineage->entries[i].first_step == lineage->entries[i + 1].first_step)
+        if (fleet_generation_compare(lineage->entries[i].generation, hub->live) < 0 &&
+            lineage->entries[i].first_step == lineage->entries[i + 1].first_step)
             return i;
     return 0;
 }
@@ -34,7 +36,7 @@ struct fleet_lineage hub_record_lineage(const struct hub *hub, const struct hub_
                 0)) /* asked for again */
         out.count--;
     if (out.count == FLEET_LINEAGE_MAX) {
-        drop = expendable(&out);
+        drop = expendable(hub, &out);
         out.count--;
         memmove(entries + drop, entries + drop + 1, (out.count - drop) * sizeof(entries[0]));
     }

@@ -6,8 +6,8 @@
  *
  *   - a generation has whole replicas;
  *   - one that goes on from a state keeps every line of it: its ranks need not give it up;
- *   - one that begins with a checkpoint does so because the ready members did not have a whole
- *     newer state;
+ *   - one that begins with a checkpoint does so because no choice of ready members for its seats
+ *     would have kept a whole newer state;
  *   - no trainer changes its cell while one without a state is left out.
  *
  * This file looks at the trainers themselves, the hub (hub_cells.c) only at what they have said.
@@ -134,12 +134,19 @@ static void add(const struct cluster_job *job, struct lines *lines, const struct
                                     fleet_division_holds(&t->part.division, shard, t->part.first);
 }
 
+static bool is_whole(const struct cluster_job *job, const struct lines *lines, int cell)
+{
+    for (int shard = 0; shard < job->grid.degree[TOPOLOGY_SHARDING]; shard++)
+        if (!lines->held[cell][shard])
+            return false;
+    return true;
+}
+
 static bool are_whole(const struct cluster_job *job, const struct lines *lines)
 {
     for (int cell = 0; cell < cells_count(&job->grid); cell++)
-        for (int shard = 0; shard < job->grid.degree[TOPOLOGY_SHARDING]; shard++)
-            if (!lines->held[cell][shard])
-                return false;
+        if (!is_whole(job, lines, cell))
+            return false;
     return true;
 }
 
@@ -193,28 +200,88 @@ static bool is_member(const struct cluster_run *run, const struct cluster_agent 
     return false;
 }
 
-/* The newest step whose lines the ready members hold, all of them; -1 = none. */
+/* The members that could have been chosen for the generation. */
+struct choice {
+    struct cluster *c;
+    const struct cluster_run *run;
+    const struct cluster_agent *agents[CLUSTER_WORKERS];
+    int count;
+};
+
+static void find_choice(struct choice *choice, const struct hub_member *members, size_t count)
+{
+    for (size_t i = 0; i < count && choice->count < CLUSTER_WORKERS; i++) {
+        const struct cluster_agent *a = cluster_agent_find(choice->c, members[i].pod_uid);
+        if (a && members[i].was_ready && is_known(choice->c, &members[i], a))
+            choice->agents[choice->count++] = a;
+    }
+}
+
+/* What the agents of the set hold for a seat like `place`: each trainer of its own cell there. */
+static bool is_kept(const struct choice *choice, int place, unsigned int set, int64_t step)
+{
+    const struct cluster_job *job = &choice->c->jobs[choice->run->job];
+    struct lines lines = {0};
+
+    for (int p = 0; p < job->processes; p++) {
+        int cell = cluster_cells_cell(choice->c, choice->run, place * job->processes + p);
+        for (int i = 0; i < choice->count; i++) {
+            const struct cluster_trainer *t = &choice->agents[i]->trainers[p];
+            if (set >> i & 1 && has_step(t, step) && cluster_cells_held(job, t) == cell &&
+                cluster_check_counts(choice->c, choice->run, t))
+                add(job, &lines, t);
+        }
+    }
+    for (int p = 0; p < job->processes; p++)
+        if (!is_whole(job, &lines,
+                      cluster_cells_cell(choice->c, choice->run, place * job->processes + p)))
+            return false;
+    return true;
+}
+
+/* Could members take the seats so that their trainers keep all lines of the step? All sets of as
+ * many members as there are seats of a kind are tried. */
+static bool could_keep(const struct choice *choice, int64_t step)
+{
+    const struct cluster_run *run = choice->run;
+    int processes = choice->c->jobs[run->job].processes;
+
+    for (int place = 0; place < run->count; place++) {
+        int seats = 0;
+        bool is_found = false;
+        for (int other = 0; other < run->count; other++)
+            seats += cluster_cells_cell(choice->c, run, other * processes) ==
+                     cluster_cells_cell(choice->c, run, place * processes);
+        for (unsigned int set = 0; set < 1u << choice->count && !is_found; set++)
+            is_found = __builtin_popcount(set) <= seats && is_kept(choice, place, set, step);
+        if (!is_found)
+            return false;
+    }
+    return true;
+}
+
+/* The newest step that the chosen members could have kept; -1 = none. */
 static int64_t newest_whole(struct cluster *c, const struct cluster_run *run,
                             const struct hub_member *members, size_t count)
 {
     const struct cluster_job *job = &c->jobs[run->job];
+    struct choice choice = {.c = c, .run = run};
+    unsigned int all;
 
+    find_choice(&choice, members, count);
+    all = (1u << choice.count) - 1;
     for (int64_t step = job->committed_most; step >= 0; step--) {
-        struct lines lines = {0};
-        for (size_t i = 0; i < count; i++) {
-            const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
-            for (int p = 0; a && is_known(c, &members[i], a) && p < job->processes; p++)
-                if (has_step(&a->trainers[p], step) &&
-                    cluster_check_counts(c, run, &a->trainers[p]))
-                    add(job, &lines, &a->trainers[p]);
-        }
-        if (are_whole(job, &lines))
+        bool may_be = true;
+        for (int place = 0; place < run->count && may_be; place++)
+            may_be = is_kept(&choice, place, all, step);
+        if (may_be && could_keep(&choice, step))
             return step;
     }
     return -1;
 }
 
-/* One that holds the state goes to another cell, though one that has nothing is left out. */
+/* One that holds the state goes to another cell, though one that has nothing is left out. A member
+ * that came while the generation was being recorded could not be chosen. */
 static void check_moves(struct cluster *c, const struct cluster_run *run,
                         const struct hub_member *members, size_t count)
 {
@@ -223,7 +290,8 @@ static void check_moves(struct cluster *c, const struct cluster_run *run,
 
     for (size_t i = 0; i < count; i++) {
         const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
-        if (a && members[i].step < 0 && is_known(c, &members[i], a) && !is_member(run, a))
+        if (a && members[i].step < 0 && members[i].was_ready && is_known(c, &members[i], a) &&
+            !is_member(run, a))
             spare = a;
     }
     for (int place = 0; place < run->count && spare; place++) {
