@@ -15,7 +15,7 @@ LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm
         inference/inference_file.c inference/inference_write.c) \
     $(filter-out %/backend_level.c,$(call sources,agent/runtime/backend/cpu)) \
     $(addprefix libfleet/checkpoint/,safetensors.c safetensors_header.c) \
-    $(addprefix libfleet/plan/,adders.c gathers.c memory_plan.c ownership.c \
+    $(addprefix libfleet/plan/,adders.c arena.c gathers.c memory_plan.c ownership.c \
         runtime_hierarchy.c runtime_memory.c runtime_traffic.c tree.c) \
     $(addprefix libfleet/autoparallel/mesh/,mesh.c reshard.c)
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
