@@ -9,15 +9,16 @@
 #include <string.h>
 
 #include "distributed/ddp/ddp_internal.h"
+#include "distributed/hybrid/hybrid.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/digest.h"
-#include "libfleet/base/file.h"
 #include "libfleet/program/buckets.h"
 
-#define MEBI           1048576.0
-#define SIZE_MAX_MB    1048576.0 /* of a bucket: 1 TiB */
-#define STRATEGY_BYTES ((size_t)1 << 20)
+#define MEBI            1048576.0
+#define SIZE_MAX_MB     1048576.0 /* of a bucket: 1 TiB */
+#define DEFAULT_MB      25        /* without a FleetJob, as Paddle's DataParallel */
+#define DEFAULT_LAST_MB 1
 
 static struct fleet_ddp *living;
 
@@ -91,33 +92,21 @@ static int check_tensor(const char *what, const struct fleet_ddp_tensor *tensor,
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* "key: number" in the strategy of the FleetJob; `fallback` if it is not there. */
-static double strategy_number(const char *text, const char *key, double fallback)
-{
-    size_t length = strlen(key);
-
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += strspn(line, "\n ");
-        if (strncmp(line, key, length) == 0 && line[length] == ':')
-            return strtod(line + length + 1, NULL);
-    }
-    return fallback;
-}
-
 static int read_options(const struct fleet_ddp_options *options, struct fleet_ddp_options *out,
                         struct fleet_error *err)
 {
-    const char *path = getenv("FLEET_STRATEGY_FILE");
-    FLEET_AUTO_FREE char *strategy = NULL;
-    size_t size;
+    STRATEGY_AUTO struct strategy strategy;
+    int rc;
 
+    strategy_init(&strategy);
+    rc = strategy_of_job(&strategy, err);
+    if (rc < 0)
+        return fleet_error_wrap(err, "fleet_ddp_new");
     *out = options ? *options : (struct fleet_ddp_options){0};
-    if (path && fleet_file_read(path, STRATEGY_BYTES, &strategy, &size, err) < 0)
-        return fleet_error_wrap(err, "fleet_ddp_new: FLEET_STRATEGY_FILE");
     if (out->buffer_mb == 0)
-        out->buffer_mb = strategy_number(strategy, "fuse_grad_size_in_MB", strategy ? 32 : 25);
+        out->buffer_mb = rc > 0 ? strategy.fuse_grad_size_in_MB : DEFAULT_MB;
     if (out->last_buffer_mb == 0)
-        out->last_buffer_mb = strategy_number(strategy, "last_comm_group_size_MB", 1);
+        out->last_buffer_mb = rc > 0 ? strategy.last_comm_group_size_MB : DEFAULT_LAST_MB;
     if (!(out->buffer_mb > 0 && out->buffer_mb <= SIZE_MAX_MB))
         return fleet_error(err, -EINVAL, "fleet_ddp_new: buffer_mb is %g, allowed: above 0 to %g",
                            out->buffer_mb, SIZE_MAX_MB);

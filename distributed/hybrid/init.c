@@ -119,15 +119,13 @@ static int begin_collective(struct hybrid *hybrid, struct fleet_error *err)
 static int choose_strategy(const struct fleet_strategy *given, struct strategy *out,
                            struct fleet_error *err)
 {
-    const char *path = getenv("FLEET_STRATEGY_FILE");
+    int rc = given ? 0 : strategy_of_job(out, err);
 
     if (given) {
         strategy_release(out);
         strategy_copy(out, &given->values);
-    } else if (path && path[0] && strategy_object_load(out, path, err) < 0) {
-        return fleet_error_wrap(err, "FLEET_STRATEGY_FILE");
     }
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 static int choose_role(const struct fleet_role *given, struct hybrid *hybrid,

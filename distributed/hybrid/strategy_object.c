@@ -221,6 +221,17 @@ int strategy_object_load(struct strategy *values, const char *path, struct fleet
     return take(values, &next, &errors, err);
 }
 
+int strategy_of_job(struct strategy *values, struct fleet_error *err)
+{
+    const char *path = getenv("FLEET_STRATEGY_FILE");
+
+    if (!path || !path[0])
+        return 0;
+    return strategy_object_load(values, path, err) < 0
+               ? fleet_error_wrap(err, "FLEET_STRATEGY_FILE")
+               : 1;
+}
+
 int fleet_strategy_load(struct fleet_strategy *strategy, const char *path, struct fleet_error *err)
 {
     if (!strategy || !path)

@@ -6,37 +6,50 @@
 #include <string.h>
 #include <time.h>
 
+#include "distributed/hybrid/hybrid.h"
 #include "distributed/ps/client.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/digest.h"
-#include "libfleet/base/file.h"
+#include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
+#include "libfleet/strategy/strategy_json.h"
 
-#define STRATEGY_BYTES ((size_t)1 << 20)
-#define RETRY_MS       20
+#define RETRY_MS 20
 
 /* ---- the beginning --------------------------------------------------------------------------- */
+
+/* The settings of the FleetJob's strategy. */
+static int read_strategy(struct fleet_ps_options *out, struct fleet_error *err)
+{
+    STRATEGY_AUTO struct strategy strategy;
+    FLEET_AUTO_JSON cJSON *json = NULL;
+    FLEET_AUTO_FREE char *text = NULL;
+    int rc;
+
+    strategy_init(&strategy);
+    rc = strategy_of_job(&strategy, err);
+    if (rc <= 0)
+        return rc;
+    json = strategy_json_encode(&strategy);
+    text = fleet_json_print(json);
+    rc = fleet_ps_options_read(out, text, err);
+    return rc < 0 ? fleet_error_wrap(err, "FLEET_STRATEGY_FILE") : 0;
+}
 
 static int choose_options(const struct fleet_ps_options *options, struct fleet_ps_options *out,
                           struct fleet_error *err)
 {
-    const char *path = getenv("FLEET_STRATEGY_FILE");
-    FLEET_AUTO_FREE char *strategy = NULL;
     struct fleet_env env;
-    size_t size;
     int rc = 0;
 
     fleet_ps_options_init(out);
     if (options)
         *out = *options;
-    else if (path && path[0]) {
-        rc = fleet_file_read(path, STRATEGY_BYTES, &strategy, &size, err);
-        if (rc == 0)
-            rc = fleet_ps_options_read(out, strategy, err);
-        if (rc < 0)
-            return fleet_error_wrap(err, "FLEET_STRATEGY_FILE");
-    }
-    rc = ps_options_check(out, err);
+    else
+        rc = read_strategy(out, err);
+    if (rc == 0)
+        rc = ps_options_check(out, err);
     if (rc == 0 && out->timeout_ms == 0) {
         rc = fleet_env_read(&env, err);
         out->timeout_ms = rc == 0 ? env.timeout_ms : 0;
@@ -58,8 +71,9 @@ static int begin(const struct fleet_role *role, struct fleet_ps *ps, struct flee
     ps->links = calloc((size_t)ps->servers, sizeof(*ps->links));
     if (!ps->links)
         return fleet_error(err, -ENOMEM, "out of memory");
-    for (int i = 0; i < ps->servers; i++) {
+    for (int i = 0; i < ps->servers; i++)
         ps->links[i].wire.fd = -1;
+    for (int i = 0; i < ps->servers; i++) {
         ps->links[i].endpoint = strdup(servers[i]);
         if (!ps->links[i].endpoint)
             return fleet_error(err, -ENOMEM, "out of memory");

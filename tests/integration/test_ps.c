@@ -329,6 +329,29 @@ static void test_ps__a_server_behind_an_address_listens_on_all_interfaces(void *
     assert_false(answers_at_home(port));
 }
 
+/* The settings of a FleetJob's strategy, in the form in which the agent writes them. */
+static void test_ps__settings_come_from_the_strategy_of_the_job(void **state)
+{
+    static const char text[] = "a_sync: true\na_sync_configs {\n  k_steps: 3\n  use_ps_gpu: 1\n}\n";
+    char path[] = "/tmp/fleet-ps-XXXXXX";
+    int fd = mkstemp(path);
+    struct fleet_role *role;
+
+    (void)state;
+    CHECK(fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
+    (void)close(fd);
+    worker_count = 1;
+    (void)snprintf(server_list, sizeof(server_list), "127.0.0.1:%d", free_port());
+    role = role_of(FLEET_WORKER, 0);
+    (void)setenv("FLEET_STRATEGY_FILE", path, 1);
+    CHECK(fleet_worker_start(role, NULL, &ps, &err) == -ENOTSUP);
+    CHECK(strstr(err.text, "FLEET_STRATEGY_FILE") && strstr(err.text, "use_ps_gpu is 1"));
+    (void)unlink(path);
+    CHECK(fleet_worker_start(role, NULL, &ps, &err) == -ENOENT);
+    (void)unsetenv("FLEET_STRATEGY_FILE");
+    fleet_role_free(role);
+}
+
 /* ---- ends of a wait -------------------------------------------------------------------------- */
 
 static int start_with(const char *secret, int timeout_ms)
@@ -455,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_ps__wrong_arguments_have_one_error),
         cmocka_unit_test(test_ps__each_setting_acts_or_is_refused),
         cmocka_unit_test(test_ps__a_server_behind_an_address_listens_on_all_interfaces),
+        cmocka_unit_test(test_ps__settings_come_from_the_strategy_of_the_job),
         cmocka_unit_test(test_ps__another_secret_is_refused),
         cmocka_unit_test(test_ps__encryption_must_be_the_same_on_both_sides),
         cmocka_unit_test(test_ps__a_dead_server_is_one_error),
