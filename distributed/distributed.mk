@@ -21,10 +21,12 @@ LIBRARY_SOURCES := $(call sources,distributed) $(call sources,agent/runtime/comm
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%.c=$(LIBRARY_OUT)/%.o)
 
 $(LIBRARY_OUT)/agent/runtime/comm/fold_%.o: CFLAGS += -O3
+# Loops over the elements of a row, for the compiler to make vectors of.
+$(addprefix $(LIBRARY_OUT)/distributed/ps/,frame.o rule.o): CFLAGS += -O3
 $(patsubst %.c,$(LIBRARY_OUT)/%.o,$(wildcard $(CPU)/kernels_*.c)): $(OUT)/cpu_kernels.h
 $(LIBRARY_OUT)/%.o: %.c
 	@mkdir -p $(@D)
-	@echo "  cc $< (pic)"; $(CC) $(filter-out -fPIE $(CFLAGS_$(VARIANT)),$(CFLAGS)) $(CFLAGS_release) \
+	@echo "  cc $< (pic)"; $(CC) $(CFLAGS_release) $(filter-out -fPIE $(CFLAGS_$(VARIANT)),$(CFLAGS)) \
 	    -fPIC -ffunction-sections -MMD -MP -c -o $@ $<
 $(LIBRARY): $(LIBRARY_OBJECTS) distributed/libfleet.map
 	@mkdir -p $(@D)

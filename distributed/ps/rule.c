@@ -38,10 +38,10 @@ static void adagrad(const struct fleet_ps_table *t, float *w, float *sum, const 
     float rate = t->learning_rate * sqrtf(t->initial_g2sum / (t->initial_g2sum + *sum));
     double squares = 0;
 
-    for (size_t i = 0; i < width; i++) {
+    for (size_t i = 0; i < width; i++)
         w[i] -= rate * g[i];
+    for (size_t i = 0; i < width; i++)
         squares += (double)g[i] * g[i];
-    }
     *sum += (float)(squares / (double)width);
 }
 

@@ -148,6 +148,30 @@ struct ps_row *ps_table_find(const struct ps_table *table, uint64_t key)
     return NULL;
 }
 
+/*
+ * Slots and rows of a large table lie in no cache, and a list of keys finds them one after another.
+ * So both are asked for some keys ahead: first the slot, then the row that it names.
+ */
+#define SLOT_AHEAD 16
+#define ROW_AHEAD  8
+#define LINE_BYTES 64
+
+static void ask_ahead(const struct ps_table *t, const uint64_t *keys, size_t count, size_t at)
+{
+    uint32_t mask = t->capacity - 1, slot;
+
+    if (at + SLOT_AHEAD < count)
+        __builtin_prefetch(&t->slots[(uint32_t)ps_key_mix(keys[at + SLOT_AHEAD]) & mask]);
+    if (at + ROW_AHEAD >= count)
+        return;
+    slot = t->slots[(uint32_t)ps_key_mix(keys[at + ROW_AHEAD]) & mask];
+    if (slot > 0) {
+        const char *row = (const char *)ps_table_row(t, slot - 1);
+        for (size_t i = 0; i < t->row_bytes; i += LINE_BYTES)
+            __builtin_prefetch(row + i);
+    }
+}
+
 /* Slot of a row that the slots lack. */
 static void put(struct ps_table *t, uint32_t number)
 {
@@ -250,7 +274,9 @@ int ps_table_pull(struct ps_table *table, const uint64_t *keys, size_t count, bo
     size_t width = (size_t)table->spec.width;
 
     for (size_t i = 0; i < count; i++, out += width) {
-        struct ps_row *row = ps_table_find(table, keys[i]);
+        struct ps_row *row;
+        ask_ahead(table, keys, count, i);
+        row = ps_table_find(table, keys[i]);
         if (is_training) {
             row = row ? row : ps_table_add(table, keys[i]);
             if (!row)
@@ -289,9 +315,11 @@ static void update(struct ps_table *t, struct ps_row *row, float *gradient, floa
 int ps_table_push_sums(struct ps_table *table, struct ps_merge *sums, float scale,
                        struct fleet_error *err)
 {
-    for (size_t i = 0; i < sums->count; i++)
+    for (size_t i = 0; i < sums->count; i++) {
+        ask_ahead(table, sums->keys, sums->count, i);
         if (!ps_table_add(table, sums->keys[i]))
             return full(table, err);
+    }
     for (size_t i = 0; i < sums->count; i++)
         update(table, ps_table_find(table, sums->keys[i]),
                sums->gradients + i * (size_t)table->spec.width, sums->stats[2 * i],
