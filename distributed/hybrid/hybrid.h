@@ -19,8 +19,8 @@ struct fleet_strategy {
 /* Merge a file of Paddle's text format into `values`; on failure they are unchanged. */
 int strategy_object_load(struct strategy *values, const char *path, struct fleet_error *err);
 
-/* The strategy of the FleetJob, FLEET_STRATEGY_FILE, into `values`, which have the defaults. Returns
- * 1, or 0 without such a file. Errors as above, with the name of the variable. */
+/* Read the strategy of the FleetJob, FLEET_STRATEGY_FILE, into `values`, which have the defaults.
+ * Returns 1; 0: there is no such file. Errors as above, with the name of the variable. */
 int strategy_of_job(struct strategy *values, struct fleet_error *err);
 
 /* What fleet_init() began; NULL before it. */

@@ -202,7 +202,8 @@ void fleet_ps_options_init(struct fleet_ps_options *options);
 int fleet_ps_option_set(struct fleet_ps_options *options, const char *name, const char *value,
                         struct fleet_error *err);
 
-/* Set all of these settings from a strategy as JSON text (spec.strategy, FLEET_STRATEGY_JSON). Errors of fleet_ps_option_set(). */
+/* Set all of these settings from a strategy as JSON text (spec.strategy, FLEET_STRATEGY_JSON).
+ * Errors of fleet_ps_option_set(). */
 int fleet_ps_options_read(struct fleet_ps_options *options, const char *strategy,
                           struct fleet_error *err);
 
