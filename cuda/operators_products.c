@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Matrix products and attention. */
+#include <assert.h>
+
 #include "cuda/operators_internal.h"
 #include "cuda/products.h"
 #include "libfleet/program/ops/operand.h"
@@ -34,6 +36,10 @@ static struct fleet_cuda_gemm linear_of(const struct launch *l)
 }
 
 /* ---- factors in fp8 -------------------------------------------------------------------------- */
+
+static_assert(sizeof(struct fleet_cuda_fp8_scale) == 16 &&
+                  FLEET_CUDA_FP8_TENSORS * sizeof(struct fleet_cuda_fp8_scale) <= GPU_SCRATCH_FP8,
+              "scales fit in front of the codes");
 
 /* Factors of LINEAR or LINEAR_GRAD: codes lie in scratch, behind the scales. */
 struct codes {

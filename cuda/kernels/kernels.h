@@ -266,10 +266,12 @@ cudaError_t fleet_cuda_reduce_grad(cudaStream_t stream, const struct fleet_cuda_
 
 /* ---- fp8.cu ---------------------------------------------------------------------------------- */
 
-/* In device memory, of a tensor in fp8. */
+/* In device memory, of a tensor in fp8, at a multiple of 16 bytes: cuBLASLt 12.9 and later refuse a
+ * scale elsewhere when the product starts. */
 struct fleet_cuda_fp8_scale {
-    uint32_t greatest; /* bits of the greatest finite magnitude */
     float down;        /* a code times this is the rounded element */
+    uint32_t greatest; /* bits of the greatest finite magnitude */
+    uint32_t unused[2];
 };
 
 #define FLEET_CUDA_FP8_TENSORS 3

@@ -403,6 +403,8 @@ static void check_pointers(const struct algorithm *own, const struct work *w)
         bits |= (uintptr_t)w->desc.bias;
     if (w->desc.epilogue & CUBLASLT_EPILOGUE_AUXILIARY)
         bits |= (uintptr_t)w->desc.auxiliary;
+    if (is_fp8(w->a.type) && ((uintptr_t)w->desc.a_scale | (uintptr_t)w->desc.b_scale) % 16 != 0)
+        die("a scale is not at a multiple of 16 bytes");
     if (bits % own->alignment != 0)
         die("an operand is not a multiple of the %llu bytes that were promised",
             (unsigned long long)own->alignment);
