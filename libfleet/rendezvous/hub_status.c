@@ -150,9 +150,9 @@ void hub_status_hear_refused(struct hub *hub, const struct message_hello *hello,
     if (hello->status.is_leaving &&
         (!hello->left_for[0] || fleet_cause_is_wanted(fleet_cause_find(hello->left_for)))) {
         hub_leave_hear_refused(hub, hello, out);
-        return;
-    }
-    if (!(is_first || knows_failure(hub, hello->left_for)))
+        if (!is_first)
+            return;
+    } else if (!(is_first || knows_failure(hub, hello->left_for)))
         return;
     note_former_cause(&cause, hello->left_for);
     hub_form_break(hub, &cause, out);
