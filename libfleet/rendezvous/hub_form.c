@@ -358,6 +358,8 @@ static void propose(struct hub *hub, struct hub_output *out)
     blame_missing(hub, out);
     if (hub->phase != HUB_GATHERING || !may_form(hub, out)) /* a member may have been evicted */
         return;
+    if (!hub_restart_judge(hub, out))
+        return;
     hub_choose(hub);
     if (hub->counter < hub->newest.counter)
         hub->counter = hub->newest.counter;

@@ -124,6 +124,8 @@ bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *caus
  * job has failed. */
 bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool is_first,
                             struct hub_output *out);
+/* What hub_restart_is_allowed() has left open. False if the job has failed. */
+bool hub_restart_judge(struct hub *hub, struct hub_output *out);
 
 /* ---- hub_assign.c ---------------------------------------------------------------------------- */
 

@@ -88,12 +88,34 @@ bool hub_restart_is_hopeless(const struct hub *hub, const struct hub_cause *caus
            !failure_rules_find(&hub->policy.rules, cause->exit_code, cause->cause);
 }
 
+static bool is_used_up(const struct hub *hub)
+{
+    return hub_restart_counts(hub, &hub->incident) && hub->restarts >= hub->policy.restarts_max;
+}
+
+/* A survivor comes to a new hub and has only lost a peer. That peer may still say that it left, so
+ * the job does not end before the next generation could be made. */
+bool hub_restart_judge(struct hub *hub, struct hub_output *out)
+{
+    struct hub_cause end = {.cause = hub->incident.cause,
+                            .exit_code = hub->incident.exit_code,
+                            .signal = hub->incident.signal};
+    bool must_end = hub->must_judge && hub->incident.is_open && is_used_up(hub);
+
+    hub->must_judge = false;
+    if (must_end)
+        hub_finish_fail(hub, &end, out);
+    return !must_end;
+}
+
 bool hub_restart_is_allowed(struct hub *hub, const struct hub_cause *cause, bool is_first,
                             struct hub_output *out)
 {
     struct hub_cause end = *cause;
 
-    if (hub_restart_counts(hub, &hub->incident) && hub->restarts >= hub->policy.restarts_max) {
+    if (is_used_up(hub) && !cause->is_explained && !hub->newest_text) {
+        hub->must_judge = true;
+    } else if (is_used_up(hub)) {
         end.lines = end.lines ? end.lines : end.message; /* of the last failure that was seen */
         end.message = NULL;
         hub_finish_fail(hub, &end, out);

@@ -203,6 +203,7 @@ struct hub {
     int failures;        /* own trainers: restarts in a row without progress */
     int64_t failed_step; /* the progress at the last of them */
     double begun_ms;     /* when the newest generation was assigned, or this hub learnt of it */
+    bool must_judge;     /* the last restart is used up, unless a member says that it left */
     double restart_ms;   /* no generation before; -INFINITY = no matter */
     double failed_ms;    /* when that was decided */
 

@@ -170,20 +170,27 @@ static void test_hub_departures__hide_no_failure(void **state)
     stop();
 }
 
+/* The replacement of member 0 of `members` comes before it. */
+static void replaced_member_comes(int members, bool is_leaving, const char *left_for)
+{
+    begin_anew(0);
+    ready(0);
+    disconnect(0);
+    w.peers[0].attempt = 0; /* the old pod */
+    remember(0, members);
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    w.peers[0].status.is_leaving = is_leaving;
+    w.peers[0].left_for = left_for;
+    hello(0);
+    assert_int_equal(w.peers[0].refused, 1);
+}
+
 /* A hub of `workers` takes over; the only member departs, and its replacement comes before it. */
 static void replaced_pod_comes(int workers, enum fleet_cause cause, const char *left_for)
 {
     take_over(1, workers, 1);
     departs(0, cause);
-    begin_anew(0);
-    ready(0);
-    disconnect(0);
-    w.peers[0].attempt = 0; /* the old pod */
-    remember(0, 1);
-    w.peers[0].status.state = MESSAGE_STATE_WAITING;
-    w.peers[0].left_for = left_for;
-    hello(0);
-    assert_int_equal(w.peers[0].refused, 1);
+    replaced_member_comes(1, false, left_for);
 }
 
 /* Its trainer failed, then its pod was deleted, and its replacement came before it. */
@@ -240,19 +247,42 @@ static void test_hub_departures__explain_no_more_members_than_there_were(void **
 /* The survivor comes first, and this hub does not know yet that the other pod is being deleted. */
 static void test_hub_departures__explain_a_lost_peer_when_it_says_goodbye(void **state)
 {
-    struct hub_policy p = policy(1, 2);
-    struct hub_output out = {0};
-
     (void)state;
     take_over(1, 2, 2);
-    p.restarts_max = 3;
-    hub_configure(w.hub, &p, w.now_ms, &out);
-    carry_out(&out);
-    hello(1);
+    hello(1); /* no restart is left, but a hub that is new waits for a goodbye */
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
     w.peers[0].status.is_leaving = true;
     hello(0);
     leave(0);
     assert_wanted("MemberLeft", 0);
+    stop();
+}
+
+/* The goodbye that the hub waited for does not come. */
+static void test_hub_departures__without_a_goodbye_end_the_job(void **state)
+{
+    (void)state;
+    take_over(1, 2, 2);
+    hello(1);
+    wait_quietly(31000, true);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 1);
+    assert_string_equal(last_event(HUB_EVENT_FAILED)->cause, "PeerUnreachable");
+    stop();
+}
+
+/* The former hub ended the generation since another member left, which never comes. */
+static void test_hub_departures__are_told_by_a_replaced_worker(void **state)
+{
+    (void)state;
+    take_over(1, 2, 2);
+    replaced_member_comes(2, true, "MemberLeft");
+    w.peers[0].connection = 0; /* its replacement */
+    begin_anew(0);
+    ready(0);
+    wait_quietly(31000, true);
+    assert_int_equal(count_events(HUB_EVENT_FAILED), 0);
+    assert_generation(6);
+    assert_int_equal(hub_restarts_total(w.hub), 0);
     stop();
 }
 
@@ -319,6 +349,8 @@ int main(void)
         TEST(explain_no_more_members_than_go),
         TEST(explain_no_more_members_than_there_were),
         TEST(explain_a_lost_peer_when_it_says_goodbye),
+        TEST(without_a_goodbye_end_the_job),
+        TEST(are_told_by_a_replaced_worker),
         TEST(of_strangers_explain_nothing),
         TEST(of_newcomers_explain_nothing),
         TEST(of_deleted_pods_need_a_goodbye),
