@@ -324,6 +324,7 @@ static const unsigned long broken_once[] = {
     4000002451, /* a worker with one dead trainer took the place of a worker that held all */
     4000011105, /* a spare left its cell, though a worker without a state could fill the place */
     4000012292, /* the same on another grid */
+    4000120015, /* trainers that had only begun a generation lost nothing when they began again */
     4000033869, /* a survivor came to a hub whose leader did not see yet which pods go */
     4000043112, /* a drained worker whose replacement had come knew why its generation had ended */
     4000030982, /* the lineage was full, and a generation without a step was left out of it */

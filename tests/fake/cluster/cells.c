@@ -305,7 +305,7 @@ static void check_moves(struct cluster *c, const struct cluster_run *run,
 }
 
 void cluster_cells_assign(struct cluster *c, struct cluster_hosted *hosted, struct cluster_run *run,
-                          int64_t step)
+                          int64_t step, int64_t saved)
 {
     struct hub_member members[CLUSTER_WORKERS * 4];
     size_t count = hub_members(hosted->hub, members, CLUSTER_WORKERS * 4);
@@ -320,8 +320,8 @@ void cluster_cells_assign(struct cluster *c, struct cluster_hosted *hosted, stru
         const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
         known += a && is_member(run, a) && is_known(c, &members[i], a);
     }
-    run->is_sound = known == run->count;
-    if (run->is_sound && step >= 0 && !cluster_cells_are_whole(c, run, step))
+    run->is_sound = known == run->count && step > saved;
+    if (run->is_sound && !cluster_cells_are_whole(c, run, step))
         cluster_broken(c,
                        "(13) generation %" PRId64 " goes on from step %" PRId64
                        ", and its ranks have to give that up",

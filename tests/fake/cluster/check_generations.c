@@ -206,7 +206,8 @@ static void open_run(struct cluster *c, struct cluster_hosted *hosted,
     c->records_stuck += fleet_generation_compare(assign->generation, job->recorded) > 0;
     check_places(c, hosted, &run);
     if (cluster_cells_are_used(job))
-        cluster_cells_assign(c, hosted, &run, assign->step);
+        cluster_cells_assign(c, hosted, &run, assign->step,
+                             cluster_checkpoint_newest(c, &run, assign));
     else
         check_holders(c, hosted, &run);
     cluster_restarts_assign(c, &run, assign->restarts);

@@ -36,9 +36,9 @@ bool cluster_check_counts(const struct cluster *c, const struct cluster_run *run
 /* ---- cells.c --------------------------------------------------------------------------------- */
 
 /* A job whose ranks share a model gets a generation. It continues from the state of `step`; -1 =
- * from a checkpoint or the start. */
+ * from a checkpoint or the start. Its members can read step `saved` again; 0 = only the start. */
 void cluster_cells_assign(struct cluster *c, struct cluster_hosted *hosted, struct cluster_run *run,
-                          int64_t step);
+                          int64_t step, int64_t saved);
 
 /* ---- restarts.c ------------------------------------------------------------------------------ */
 
