@@ -83,6 +83,8 @@ notices P1 1 SUSPICIONS=1  # a member votes in a generation that it has left
 notices P2 2 ELECTIONS=1   # a hub does not wait for the record
 notices P3 3 STEPS=1       # a step is made without the last vote
 notices P3 11 CELLS=2 CRASHES=1 # a state counts though a cell of it is lost
+# an older state counts, and the hub begins again from it
+notices P4 4 CALM=1 STEPS=1 SUSPICIONS=1 HURRIES=1
 notices P5 5 LINKS=1       # a hub goes on without the state of its members
 notices P6 6 STEPS=1 REPEATS=1 LINKS=1 # a member obeys what it has left
 # a hub goes on though a member knows a newer one

@@ -389,6 +389,10 @@ inline receive(h, m) {
         :: hub[h].phase == RECORDING && CELLS == 1 && holds && is_candidate(h, m) &&
            hub[h].view[m].step > gen[hub[h].proposed].base ->
             hub[h].phase = GATHERING
+        /* an error: it goes back for a state that a generation has left behind */
+        :: breaks == BREAK_LINEAGE && hub[h].phase == WHOLE && holds && is_candidate(h, m) &&
+           hub[h].view[m].step > gen[hub[h].newest].base ->
+            break_generation(h, 0)
         :: else
         fi
     fi
