@@ -318,14 +318,17 @@ static bool answers_at_home(int port)
 static void test_ps__a_server_behind_an_address_listens_on_all_interfaces(void **state)
 {
     struct fleet_server *server;
+    struct fleet_role *role;
     int port = free_port();
 
     (void)state;
     worker_count = 1;
     (void)snprintf(server_list, sizeof(server_list), "192.0.2.1:%d", port);
-    CHECK(fleet_server_init(role_of(FLEET_SERVER, 0), NULL, &server, &err) == 0);
+    role = role_of(FLEET_SERVER, 0);
+    CHECK(fleet_server_init(role, NULL, &server, &err) == 0);
     assert_true(answers_at_home(port));
     fleet_server_free(server);
+    fleet_role_free(role);
     assert_false(answers_at_home(port));
 }
 
