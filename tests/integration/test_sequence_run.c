@@ -248,12 +248,21 @@ static void test_sequence_run__degrees_go_on_from_each_other(void **state)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
+struct killed {
+    const char *division, *options;
+    int workers;
+    bool agents;
+};
+
 /* False: the job had ended before, or no restart was reported. */
-static bool is_hit(bool agents, int steps)
+static bool is_hit(const struct killed *killed, int steps)
 {
     struct job_killer killer = {
-        .every = 4, .spread = 3, .rounds = 2, .victims = 1, .agents = agents, .seed = 5};
-    struct job job = {.division = PAIR, .workers = 4, .steps = steps};
+        .every = 4, .spread = 3, .rounds = 2, .victims = 1, .agents = killed->agents, .seed = 5};
+    struct job job = {.division = killed->division,
+                      .options = killed->options,
+                      .workers = killed->workers,
+                      .steps = steps};
     struct job_run run, reference;
     bool hit;
 
@@ -269,15 +278,29 @@ static bool is_hit(bool agents, int steps)
     return hit;
 }
 
-/* Another worker of the same place in its sequence has what a killed one had. */
+/* Another worker of the same place in its sequence, tensor, stage and shard has what a killed one
+ * had. */
 static void test_sequence_run__killed_workers_leave_no_trace(void **state)
 {
+    static const struct killed jobs[] = {
+        {PAIR, "", 4, false},
+        {PAIR, "", 4, true},
+        {"hybrid_configs: {dp_degree: 2, mp_degree: 2, sep_degree: 2}", "", 8, false},
+        {"pipeline: true, hybrid_configs: {pp_degree: 2, sep_degree: 2}",
+         "pipelineSchedule: zeroBubble", 8, true},
+        {"sharding: true, sharding_configs: {stage: 3}, hybrid_configs: {sharding_degree: 4, "
+         "sep_degree: 2}",
+         "", 8, false},
+    };
+
     (void)state;
-    for (int agents = 0; agents < 2; agents++) {
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
         bool hit = false;
 
+        print_message("%s: %s, %d workers\n", jobs[i].agents ? "agents" : "trainers",
+                      jobs[i].division, jobs[i].workers);
         for (int steps = 80; !hit && steps <= 32 * 80; steps *= 2)
-            hit = is_hit(agents != 0, steps);
+            hit = is_hit(&jobs[i], steps);
         assert_true(hit);
     }
 }
