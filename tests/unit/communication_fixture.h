@@ -26,26 +26,36 @@ struct worker {
     struct leaf_range range;
 };
 
-/* With w->rank.program. */
-static inline int worker_prepare(struct worker *w, struct comm_rank *self, int64_t leaves,
-                                 bool in_compute_queue, struct fleet_error *err)
+/* With w->rank.program. `replicas` and `sequence` are the rank's groups along these axes; NULL: it
+ * is alone. */
+static inline int worker_prepare_in(struct worker *w, struct comm_rank *self, int64_t leaves,
+                                    struct comm *replicas, struct comm *sequence,
+                                    bool in_compute_queue, struct fleet_error *err)
 {
-    struct comm *comm = self->comm;
     int rc;
 
     w->self = self;
-    leaf_range_init(&w->range, leaves, comm->world, comm->rank);
+    leaf_range_init(&w->range, leaves, replicas ? replicas->world : 1,
+                    replicas ? replicas->rank : 0);
     if ((rc = executor_rank_open(&w->rank, FLEET_ISA_PLAIN, w->range.slots, err)) < 0)
         return rc;
     w->rank.communication =
-        (struct communication){.world = comm,
+        (struct communication){.world = self->comm,
                                .in_compute_queue = in_compute_queue,
                                .folds = w->range.instructions + w->range.folds_first,
                                .fold_count = w->range.count - w->range.folds_first};
-    w->rank.communication.groups[OP_GROUP_DATA] = comm;
-    w->rank.communication.groups[OP_GROUP_REPLICAS] = comm;
+    w->rank.communication.groups[OP_GROUP_SEQUENCE] = sequence;
+    w->rank.communication.groups[OP_GROUP_DATA] = replicas;
+    w->rank.communication.groups[OP_GROUP_REPLICAS] = replicas;
     w->rank.state.bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[0];
     return executor_rank_bind(&w->rank, leaves, w->range.first, w->range.end, err);
+}
+
+/* The same where each rank is a replica. */
+static inline int worker_prepare(struct worker *w, struct comm_rank *self, int64_t leaves,
+                                 bool in_compute_queue, struct fleet_error *err)
+{
+    return worker_prepare_in(w, self, leaves, self->comm, NULL, in_compute_queue, err);
 }
 
 static inline int worker_open(struct worker *w, struct comm_rank *self, const char *text,

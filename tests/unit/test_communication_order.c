@@ -249,6 +249,119 @@ static void test_communication__sends_the_bytes_of_the_plan(void **state)
         }
 }
 
+/* The rank's group along one axis: `count` ranks from `first` on, `stride` apart. All ranks take
+ * part in making each group; the others give NULL. */
+static int make_group(struct comm_rank *self, int first, int stride, int count, struct comm **out,
+                      struct fleet_error *err)
+{
+    int list[COMM_RANKS_MAX];
+    struct comm *made = NULL;
+    int rc;
+
+    for (int i = 0; i < count; i++)
+        list[i] = first + i * stride;
+    rc = comm_group(self->comm, list, count, comm_ranks_patience(), &made, err);
+    if (made)
+        *out = made;
+    return rc;
+}
+
+/* Ranks that share sequences are neighbours, as in the grid. */
+static int make_groups(struct comm_rank *self, int shared, int replicas, struct comm *groups[2],
+                       struct fleet_error *err)
+{
+    int rc = 0;
+
+    for (int r = 0; r < replicas && rc == 0; r++)
+        rc = make_group(self, r * shared, 1, shared, &groups[0], err);
+    for (int s = 0; s < shared && replicas > 1 && rc == 0; s++)
+        rc = make_group(self, s, shared, replicas, &groups[1], err);
+    return rc;
+}
+
+static uint64_t sent_in(struct comm *const groups[2])
+{
+    return groups[0]->bytes_sent + (groups[1] ? groups[1]->bytes_sent : 0);
+}
+
+/* All micro-batches of an update, then the exchange. What the activations hold is no matter. */
+static int run_update(struct worker *w, struct fleet_error *err)
+{
+    int rc = 0;
+
+    for (int64_t i = 0; i < w->range.folds_first && rc == 0; i++) {
+        const struct tree_instruction *in = &w->range.instructions[i];
+        struct executor_bases bases = w->rank.state.bases;
+
+        bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[in->slot];
+        if (in->kind != TREE_ADD)
+            rc = executor_run(w->rank.executor, PROGRAM_SECTION_MICRO_BATCH, &bases, &scalars,
+                              &never, err);
+    }
+    if (rc < 0)
+        return rc;
+    return executor_run(w->rank.executor, PROGRAM_SECTION_EXCHANGE, &w->rank.state.bases, &scalars,
+                        &never, err);
+}
+
+static int share_sequences(struct comm_rank *self, struct fleet_error *err)
+{
+    const struct job *job = self->all->argument;
+    int shared = job->plan.topology.degree[TOPOLOGY_SEQUENCE], replicas = plan_replicas(&job->plan);
+    struct plan_traffic traffic = {.count = 0};
+    struct comm *groups[2] = {NULL};
+    uint64_t before = 0;
+    struct worker w;
+    double planned;
+    int rc;
+
+    memset(&w, 0, sizeof(w));
+    program_copy(&job->plan.program, &w.rank.program);
+    rc = make_groups(self, shared, replicas, groups, err);
+    if (rc == 0)
+        rc = worker_prepare_in(&w, self, job->plan.leaves, groups[1], groups[0], false, err);
+    if (rc == 0) {
+        before = sent_in(groups);
+        rc = run_update(&w, err);
+    }
+    program_traffic(&job->plan, self->rank / shared, &traffic);
+    planned = plan_cost_sent(&traffic);
+    if (rc == 0 && (double)(sent_in(groups) - before) != planned)
+        rc = fleet_error(err, -EBADMSG, "rank %d sent %.0f bytes, the plan says %.0f", self->rank,
+                         (double)(sent_in(groups) - before), planned);
+    worker_close(&w);
+    comm_free(groups[0]);
+    comm_free(groups[1]);
+    return rc;
+}
+
+/* Four micro-batches, so that each replica has as many as the plan counts. */
+static void test_communication__ranks_of_a_sequence_send_the_bytes_of_the_plan(void **state)
+{
+    static const struct {
+        const char *strategy;
+        int world;
+    } rows[] = {{"{\"hybrid_configs\":{\"sep_degree\":2}}", 2},
+                {"{\"hybrid_configs\":{\"sep_degree\":4}}", 4},
+                {"{\"hybrid_configs\":{\"sep_degree\":2}}", 4},
+                {"{\"amp\":true,\"hybrid_configs\":{\"sep_degree\":2}}", 4},
+                {"{\"recompute\":true,\"hybrid_configs\":{\"sep_degree\":2}}", 4},
+                {"{\"gradient_merge\":true,\"gradient_merge_configs\":{\"k_steps\":2},"
+                 "\"hybrid_configs\":{\"sep_degree\":2}}",
+                 8}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct job job;
+
+        job_init_for(&job, GPT(2, ADAMW), rows[i].strategy, rows[i].world);
+        assert_int_equal(job.rc, 0);
+        assert_true(job.plan.sent_bytes > 0);
+        run_on(rows[i].world, share_sequences, &job);
+        job_release(&job);
+    }
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Rank 1 dies instead of taking part. */
@@ -363,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_communication__sums_gradients_while_others_are_computed),
         cmocka_unit_test(test_communication__a_bucket_leaves_before_the_next_is_computed),
         cmocka_unit_test(test_communication__sends_the_bytes_of_the_plan),
+        cmocka_unit_test(test_communication__ranks_of_a_sequence_send_the_bytes_of_the_plan),
         cmocka_unit_test(test_communication__a_lost_rank_ends_the_run),
         cmocka_unit_test(test_communication__memory_says_what_waits),
         cmocka_unit_test(test_communication__a_sum_starts_behind_the_one_before_it),
