@@ -137,6 +137,7 @@ int plan_divide(const struct plan_request *request, struct plan *plan, struct fl
     else
         plan->parts.division.layers = NULL; /* borrowed */
     take_schedule(request, plan);
-    check_schedule(request, plan, errors);
+    if (rc == 0) /* micro-batches for stages that cannot be help nobody */
+        check_schedule(request, plan, errors);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/program/program.h"
 
 int stages_layers(const struct program *program)
@@ -143,16 +144,43 @@ int stages_cut(const struct program *program, int count, struct stages *out,
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
+/* The nearest division: the last stages take layers, or give them away, until the sum is right. If
+ * the user gave another number of stages, all get about as many layers. */
+static void append_nearest(int64_t all, int count, const int64_t *layers, size_t given,
+                           struct fleet_strbuf *out)
+{
+    FLEET_AUTO_FREE int64_t *nearest = calloc((size_t)count, sizeof(*nearest));
+    int64_t rest = all;
+
+    fleet_assert(nearest);
+    for (int s = 0; s < count; s++) {
+        nearest[s] = given == (size_t)count ? layers[s] : all / count + (s < all % count);
+        rest -= nearest[s];
+    }
+    for (int s = count - 1; s >= 0 && rest != 0; s--) {
+        int64_t kept = nearest[s] + rest > 1 ? nearest[s] + rest : 1;
+        rest -= kept - nearest[s];
+        nearest[s] = kept;
+    }
+    for (int s = 0; s < count; s++)
+        fleet_strbuf_appendf(out, "%s%" PRId64, s > 0 ? ", " : "[", nearest[s]);
+    fleet_strbuf_append(out, "]");
+}
+
 int stages_take(const struct program *program, int count, const int64_t *layers, size_t given,
                 struct stages *out, struct fleet_error *err)
 {
     int64_t all = stages_layers(program), sum = 0;
+    FLEET_AUTO_STRBUF struct fleet_strbuf nearest = {0};
 
     if (check_count(program, count, err) < 0)
         return -EINVAL;
-    if (given != (size_t)count)
-        return fleet_error(err, -EINVAL, "has %zu numbers of layers for %d stages: needs %d", given,
-                           count, count);
+    if (given != (size_t)count) {
+        append_nearest(all, count, layers, given, &nearest);
+        return fleet_error(err, -EINVAL,
+                           "has %zu numbers of layers for %d stages: needs %d, such as %s", given,
+                           count, count, nearest.text);
+    }
     for (size_t s = 0; s < given; s++) {
         if (layers[s] < 1 || layers[s] > all)
             return fleet_error(err, -EINVAL,
@@ -160,9 +188,12 @@ int stages_take(const struct program *program, int count, const int64_t *layers,
                                layers[s], all - count + 1);
         sum += layers[s];
     }
-    if (sum != all)
-        return fleet_error(err, -EINVAL, "the stages have %" PRId64 " layers, and %s has %" PRId64,
-                           sum, program->name, all);
+    if (sum != all) {
+        append_nearest(all, count, layers, given, &nearest);
+        return fleet_error(
+            err, -EINVAL, "the stages have %" PRId64 " layers, and %s has %" PRId64 ": %s would do",
+            sum, program->name, all, nearest.text);
+    }
     stages_init(out, count);
     sum = 0;
     for (size_t s = 0; s < given; s++)

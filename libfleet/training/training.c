@@ -202,6 +202,20 @@ __attribute__((format(printf, 3, 4))) static void refuse(const struct report *re
     fleet_errors_add(report->errors, where.text, "%s", message.text);
 }
 
+/* `value` should be a multiple of `of`, which is not 0: the nearest ones. */
+static void refuse_multiple(const struct report *report, const char *field, int64_t value,
+                            const char *what, int64_t of)
+{
+    int64_t less = value - value % of, more;
+    FLEET_AUTO_STRBUF struct fleet_strbuf nearest = {0};
+
+    fleet_strbuf_appendf(&nearest, "%" PRId64, less > 0 ? less : of);
+    if (less > 0 && !__builtin_add_overflow(less, of, &more))
+        fleet_strbuf_appendf(&nearest, " or %" PRId64, more);
+    refuse(report, field, "%" PRId64 " is not %s (%" PRId64 "): %s would be", value, what, of,
+           nearest.text);
+}
+
 static bool is_known(const struct report *report, const char *field)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf where = {0};
@@ -234,8 +248,7 @@ static void check_text_model(const struct report *report, const struct training_
 {
     if (is_known(report, "model.width") && is_known(report, "model.heads") &&
         model->width % model->heads != 0)
-        refuse(report, "model.width", "%" PRId64 " is not divisible by heads (%" PRId64 ")",
-               model->width, model->heads);
+        refuse_multiple(report, "model.width", model->width, "divisible by heads", model->heads);
     if (is_known(report, "model.heads") && is_known(report, "model.kvHeads") &&
         model->kv_heads > 0 && model->heads % model->kv_heads != 0)
         refuse_kv_heads(report, model);
@@ -343,9 +356,8 @@ static void check_rest(const struct report *report, const struct training_config
         refuse(report, "data.path", "required");
     if (is_known(report, "globalBatchSize") && is_known(report, "microBatchSize") &&
         config->global_batch_size % config->micro_batch_size != 0)
-        refuse(report, "globalBatchSize",
-               "%" PRId64 " is not a multiple of microBatchSize (%" PRId64 ")",
-               config->global_batch_size, config->micro_batch_size);
+        refuse_multiple(report, "globalBatchSize", config->global_batch_size,
+                        "a multiple of microBatchSize", config->micro_batch_size);
     if (config->has_evaluation && config->data.validation == 0 &&
         is_known(report, "data.validation"))
         refuse(report, "evaluation", "needs data.validation above 0: there is no held-out data");

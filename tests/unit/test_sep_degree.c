@@ -257,7 +257,8 @@ static void test_sep_degree__names_the_nearest_numbers(void **state)
          "\"context\":8},\"data\":{\"path\":\"t\"},\"globalBatchSize\":4,\"microBatchSize\":4,"
          "\"steps\":8,\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
          {.sequence_ranks = 3},
-         "3 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 or 6 would do"},
+         "3 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 and "
+         "globalBatchSize 6 would do"},
         {"{\"model\":{\"name\":\"mlp\",\"sizes\":[4,2]},\"data\":{\"path\":\"t\"},"
          "\"globalBatchSize\":2,\"microBatchSize\":2,\"steps\":8,"
          "\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",

@@ -139,11 +139,14 @@ static void test_tensor_parallel__names_the_nearest_micro_batch(void **state)
     } rows[] = {
         {MODEL("gpt", ""), 4, NULL},
         {MODEL("gpt", ""), 3,
-         "3 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 would do"},
+         "3 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 and "
+         "globalBatchSize 3 would do"},
         {"{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":6,\"width\":12,\"hidden\":12,"
          "\"context\":8},\"data\":{\"path\":\"t\"},\"globalBatchSize\":4,\"microBatchSize\":4,"
          "\"steps\":8,\"optimizer\":{\"name\":\"sgd\",\"learningRate\":0.1}}",
-         6, "6 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 or 6 would do"},
+         6,
+         "6 ranks do not divide the 32 tokens of a micro-batch: microBatchSize 3 and "
+         "globalBatchSize 6 would do"},
     };
 
     (void)state;

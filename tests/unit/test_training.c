@@ -211,9 +211,10 @@ static void test_training__fields_that_do_not_fit_together_are_refused(void **st
         const char *yaml, *lines;
     } cases[] = {
         {"model: {name: gpt, layers: 2, heads: 5, width: 64, context: 32}\n" DATA OPTIMIZER BATCH,
-         "spec.training.model.width: 64 is not divisible by heads (5)\n"},
+         "spec.training.model.width: 64 is not divisible by heads (5): 60 or 65 would be\n"},
         {MODEL DATA OPTIMIZER "globalBatchSize: 9\nmicroBatchSize: 2\nsteps: 1\n",
-         "spec.training.globalBatchSize: 9 is not a multiple of microBatchSize (2)\n"},
+         "spec.training.globalBatchSize: 9 is not a multiple of microBatchSize (2): 8 or 10 would "
+         "be\n"},
         {"model: {name: gpt, layers: 2, heads: 4, width: 64, context: 32, vocabulary: 100}\n" DATA
              OPTIMIZER BATCH,
          "spec.training.model.vocabulary: 100 is less than the 256 tokens that the tokenizer "

@@ -72,27 +72,40 @@ int model_check_ranks(const struct training_config *config, int model_ranks,
         model_ranks, heads.text, m->hidden, training_model_text(m->name), less, more);
 }
 
+/* Do the ranks divide the tokens of so many samples, and these the batch? */
+static bool fits_rows(const struct training_config *config, int ranks, int64_t samples)
+{
+    return config->model.context * samples % ranks == 0 && config->global_batch_size % samples == 0;
+}
+
 int model_check_rows(const struct training_config *config, int ranks, struct fleet_error *err)
 {
     int64_t context = config->model.context, size = config->micro_batch_size;
-    int64_t less = size, more = size;
+    int64_t less = size, more = size, batch = config->global_batch_size;
+    FLEET_AUTO_STRBUF struct fleet_strbuf remedy = {0};
 
     if (ranks <= 1 || context * size % ranks == 0)
         return 0;
-    while (less > 0 && context * less % ranks != 0)
+    while (less > 0 && !fits_rows(config, ranks, less))
         less--;
-    while (context * more % ranks != 0)
+    while (more <= batch && !fits_rows(config, ranks, more))
         more++;
-    if (less < 1)
-        return fleet_error(err, -EINVAL,
-                           "%d ranks do not divide the %" PRId64
-                           " tokens of a micro-batch: microBatchSize %" PRId64 " would do",
-                           ranks, context * size, more);
-    return fleet_error(err, -EINVAL,
-                       "%d ranks do not divide the %" PRId64
-                       " tokens of a micro-batch: microBatchSize %" PRId64 " or %" PRId64
-                       " would do",
-                       ranks, context * size, less, more);
+    if (less > 0 && more <= batch) {
+        fleet_strbuf_appendf(&remedy, "microBatchSize %" PRId64 " or %" PRId64, less, more);
+    } else if (less > 0 || more <= batch) {
+        fleet_strbuf_appendf(&remedy, "microBatchSize %" PRId64, less > 0 ? less : more);
+    } else { /* no size of this batch: the nearest size, with the next batch that has it */
+        for (less = size; less > 0 && context * less % ranks != 0;)
+            less--;
+        for (more = size; context * more % ranks != 0;)
+            more++;
+        size = less > 0 ? less : more;
+        fleet_strbuf_appendf(&remedy, "microBatchSize %" PRId64 " and globalBatchSize %" PRId64,
+                             size, (batch + size - 1) / size * size);
+    }
+    return fleet_error(
+        err, -EINVAL, "%d ranks do not divide the %" PRId64 " tokens of a micro-batch: %s would do",
+        ranks, context * config->micro_batch_size, remedy.text);
 }
 
 /* The heads of one of the ranks that share tensors. */
