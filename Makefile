@@ -194,7 +194,7 @@ $(PRELOADED): build/release/tests/preload/%.so: tests/preload/%.c
 build/release/tests/integration/test_memory: build/release/tests/preload/allocations.so
 build/release/tests/integration/test_rollback: build/release/tests/preload/die_saving.so
 # Trainers open it for places in a store.
-$(addprefix $(OUT)/tests/integration/test_store_,cache minio run): | $(LIBRARY)
+$(addprefix $(OUT)/tests/integration/test_store_,cache hdfs minio run): | $(LIBRARY)
 
 # Preloaded by `make soak` only: tests run with the C library's own malloc().
 QUICK_MEMORY := build/release/tests/preload/quick_memory.so

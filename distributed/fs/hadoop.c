@@ -2,6 +2,7 @@
 
 /* HDFS by `hadoop fs`. One function runs a command; the others say which. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,19 +62,45 @@ int hadoop_open(struct fleet_fs *fs, const char *home, struct fleet_error *err)
     return 0;
 }
 
+/* Is words[i] a path of HDFS? Its "*" would be a pattern. */
+static bool is_remote(const char *const words[4], int i)
+{
+    return i > 0 && words[i][0] != '-' && !(strcmp(words[0], "-put") == 0 && i == 1) &&
+           !(strcmp(words[0], "-get") == 0 && i == 2);
+}
+
+static char *escape_pattern(const char *path)
+{
+    struct fleet_strbuf text = {0};
+
+    for (; *path; path++) {
+        if (strchr("*?[]{}\\", *path))
+            fleet_strbuf_append_char(&text, '\\');
+        fleet_strbuf_append_char(&text, *path);
+    }
+    return fleet_strbuf_take(&text);
+}
+
 /* Once. 0 with any exit code. */
 static int try_once(const struct fleet_fs *fs, const char *const words[4], size_t output_max,
                     struct command_result *out, struct fleet_error *err)
 {
     const struct hadoop *hadoop = fs->own;
     const char *arguments[ARGUMENTS_MAX] = {hadoop->program, "fs"};
-    int count = 2;
+    char *paths[4] = {0};
+    int count = 2, rc;
 
     for (int i = 0; i < hadoop->option_count; i++)
         arguments[count++] = hadoop->options[i];
-    for (int i = 0; i < 4 && words[i]; i++)
-        arguments[count++] = words[i];
-    return command_run(arguments, fs->timeout_ms, output_max, out, err);
+    for (int i = 0; i < 4 && words[i]; i++) {
+        if (is_remote(words, i))
+            paths[i] = escape_pattern(words[i]);
+        arguments[count++] = paths[i] ? paths[i] : words[i];
+    }
+    rc = command_run(arguments, fs->timeout_ms, output_max, out, err);
+    for (int i = 0; i < 4; i++)
+        free(paths[i]);
+    return rc;
 }
 
 static int exit_error(const char *const words[4], const struct command_result *result,
@@ -81,8 +108,9 @@ static int exit_error(const char *const words[4], const struct command_result *r
 {
     if (result->exit_code == ABORTED)
         return fleet_error(err, -ECANCELED, "hadoop fs %s %s: aborted", words[0], words[1]);
-    return fleet_error(err, -EIO, "hadoop fs %s %s: exit code %d: %s", words[0], words[1],
-                       result->exit_code, result->error[0] ? result->error : "it printed no error");
+    return fleet_error(err, strstr(result->error, ": Permission denied") ? -EACCES : -EIO,
+                       "hadoop fs %s %s: exit code %d: %s", words[0], words[1], result->exit_code,
+                       result->error[0] ? result->error : "it printed no error");
 }
 
 /* Until it ends with 0. *result may be NULL. */
@@ -112,7 +140,20 @@ static int command(struct fleet_fs *fs, const char *const words[4], size_t outpu
     return rc;
 }
 
-/* -test: 1 yes (exit code 0), 0 no (1). */
+/*
+ * -test: 1 yes (exit code 0), 0 no (1). A server that cannot be reached and a user who may not look
+ * are exit code 1, too. Then hadoop prints "test: …", and a program of Java that dies prints the
+ * lines of its stack; other lines are warnings.
+ */
+static bool is_no(const struct command_result *result)
+{
+    const char *line = result->error + strspn(result->error, " \t");
+
+    return result->exit_code == 1 && strncmp(line, "test: ", 6) != 0 &&
+           strncmp(line, "at ", 3) != 0 && strncmp(line, "... ", 4) != 0 &&
+           strncmp(line, "Error", 5) != 0 && strncmp(line, "Exception", 9) != 0;
+}
+
 static int test(struct fleet_fs *fs, const char *flag, const char *path, struct fleet_error *err)
 {
     const char *const words[4] = {"-test", flag, path};
@@ -123,7 +164,7 @@ static int test(struct fleet_fs *fs, const char *flag, const char *path, struct 
         if (attempt > 0)
             pause_ms(fs->pause_ms);
         rc = try_once(fs, words, COMMAND_OUTPUT_MAX, &result, err);
-        if (rc == 0 && result.exit_code > 1)
+        if (rc == 0 && result.exit_code != 0 && !is_no(&result))
             rc = exit_error(words, &result, err);
         else if (rc == 0)
             rc = result.exit_code == 0;

@@ -322,7 +322,7 @@ static bool is_busy(int status)
     return status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
 }
 
-static void pause_ms(int ms)
+void http_pause_ms(int ms)
 {
     struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000L};
 
@@ -334,12 +334,13 @@ int http_send(struct http_client *client, const struct http_request *request,
               struct http_answer *answer, struct fleet_error *err)
 {
     int length = (int)strcspn(request->url, "?"), rc = 0;
+    int attempts = request->attempts ? request->attempts : client->attempts;
     bool may_try_again = true;
 
-    for (int attempt = 0; attempt < client->attempts && may_try_again; attempt++) {
+    for (int attempt = 0; attempt < attempts && may_try_again; attempt++) {
         struct http_answer got = {0};
         if (attempt > 0)
-            pause_ms(client->pause_ms);
+            http_pause_ms(client->pause_ms);
         rc = try_once(client, request, &got, &may_try_again, err);
         if (rc == 0 && !is_busy(got.status)) {
             *answer = got;

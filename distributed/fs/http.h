@@ -44,6 +44,7 @@ struct http_request {
                         sink_offset, after the file was cut off there; 0: it is kept in memory */
     uint64_t sink_offset;
     size_t size_max; /* limit of a body in memory, in bytes; 0: HTTP_ANSWER_MAX */
+    int attempts;    /* 0: those of the client */
 };
 
 struct http_answer {
@@ -62,6 +63,8 @@ struct http_answer {
 int http_send(struct http_client *client, const struct http_request *request,
               struct http_answer *answer, struct fleet_error *err);
 void http_answer_release(struct http_answer *answer);
+
+void http_pause_ms(int ms);
 
 /* Append `text` for a URL: each byte becomes %XX, except letters, digits and "-._~". "/" becomes
  * %2F unless keep_slash. */

@@ -5,6 +5,8 @@
  * with content to a data node, which gets them again. A file is written beside its place and
  * renamed, so that its place has all of it or nothing.
  */
+#include "distributed/fs/webhdfs.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,14 +23,6 @@
 #include "libfleet/base/digest.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
-
-#define REDIRECT 307
-
-struct webhdfs {
-    struct http_client *http;
-    char *scheme, *host; /* "webhdfs" or "swebhdfs", HOST:PORT */
-    char *user;          /* "&user.name=NAME", or "" */
-};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -77,116 +71,6 @@ int webhdfs_open(struct fleet_fs *fs, const char *url, struct fleet_error *err)
     return http_client_new(&settings, &w->http, err);
 }
 
-/* ---- requests -------------------------------------------------------------------------------- */
-
-/* The path on the server of "webhdfs://HOST:PORT/path" or "/path". */
-static int path_of(const struct webhdfs *w, const char *path, const char **out,
-                   struct fleet_error *err)
-{
-    size_t scheme = strlen(w->scheme), host = strlen(w->host);
-
-    if (strncmp(path, w->scheme, scheme) == 0 && strncmp(path + scheme, "://", 3) == 0) {
-        path += scheme + 3;
-        if (strncmp(path, w->host, host) != 0 || (path[host] && path[host] != '/'))
-            return fleet_error(err, -EINVAL, "%.200s is not on %s", path, w->host);
-        path += host;
-        *out = *path ? path : "/";
-        return 0;
-    }
-    if (path[0] != '/')
-        return fleet_error(err, -EINVAL, "%.200s: needed: a path that begins with /", path);
-    *out = path;
-    return 0;
-}
-
-/* The server's own words, and an errno value that fits. */
-static int refuse(const struct http_request *request, const char *path,
-                  const struct http_answer *answer, struct fleet_error *err)
-{
-    FLEET_AUTO_JSON cJSON *json = cJSON_ParseWithLength(answer->body, answer->bytes);
-    const cJSON *exception = cJSON_GetObjectItemCaseSensitive(json, "RemoteException");
-    const char *message =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(exception, "message"));
-
-    return fleet_error(err,
-                       answer->status == 404                            ? -ENOENT
-                       : answer->status == 403 || answer->status == 401 ? -EACCES
-                                                                        : -EIO,
-                       "%s %.200s: status %d: %.200s", request->method, path, answer->status,
-                       message ? message : "no reason is given");
-}
-
-/*
- * Send `request` for operation `op` ("OPEN", "CREATE&overwrite=true") to the name node, and where
- * it redirects, `request` with its content there. Release *answer after 0 only.
- */
-static int call(struct fleet_fs *fs, const char *path, const char *op,
-                const struct http_request *request, struct http_answer *answer,
-                struct fleet_error *err)
-{
-    const struct webhdfs *w = fs->own;
-    FLEET_AUTO_STRBUF struct fleet_strbuf url = {0};
-    struct http_request first = {.method = request->method}, second = *request;
-    struct http_answer got = {0};
-    const char *plain = NULL;
-    int rc = path_of(w, path, &plain, err);
-
-    if (rc < 0)
-        return rc;
-    fleet_strbuf_appendf(&url, "%s://%s/webhdfs/v1", w->scheme[0] == 's' ? "https" : "http",
-                         w->host);
-    http_escape(&url, plain, true);
-    fleet_strbuf_appendf(&url, "?op=%s%s", op, w->user);
-    first.url = url.text;
-    first.size_max = request->size_max;
-    first.sink = request->sink; /* a gateway may send the content itself */
-    first.sink_offset = request->sink_offset;
-    rc = http_send(w->http, &first, &got, err);
-    if (rc == 0 && got.status == REDIRECT && got.location) {
-        FLEET_AUTO_FREE char *location = got.location;
-        got.location = NULL;
-        http_answer_release(&got);
-        second.url = location;
-        rc = http_send(w->http, &second, &got, err);
-    }
-    if (rc < 0)
-        return rc;
-    if (got.status < 200 || got.status > 299) {
-        rc = refuse(request, path, &got, err);
-        http_answer_release(&got);
-        return rc;
-    }
-    *answer = got;
-    return 0;
-}
-
-/* The same for an answer that is JSON; cJSON_Delete(*out). */
-static int ask(struct fleet_fs *fs, const char *method, const char *path, const char *op,
-               cJSON **out, struct fleet_error *err)
-{
-    const struct http_request request = {.method = method};
-    struct http_answer answer;
-    int rc = call(fs, path, op, &request, &answer, err);
-
-    if (rc < 0)
-        return rc;
-    *out = cJSON_ParseWithLength(answer.body, answer.bytes);
-    http_answer_release(&answer);
-    return *out ? 0 : fleet_error(err, -EIO, "%s %.200s: the answer is not JSON", method, path);
-}
-
-/* The same for {"boolean": true}. */
-static int order(struct fleet_fs *fs, const char *method, const char *path, const char *op,
-                 struct fleet_error *err)
-{
-    FLEET_AUTO_JSON cJSON *json = NULL;
-    int rc = ask(fs, method, path, op, &json, err);
-
-    if (rc == 0 && !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "boolean")))
-        return fleet_error(err, -EIO, "%s %.200s: the server has refused it", method, path);
-    return rc;
-}
-
 /* ---- operations on names --------------------------------------------------------------------- */
 
 static bool is_folder(const cJSON *status)
@@ -209,9 +93,9 @@ static int webhdfs_look(struct fleet_fs *fs, const char *path, struct fleet_fs_i
     FLEET_AUTO_JSON cJSON *json = NULL;
     const cJSON *status;
     struct fleet_error why;
-    int rc = ask(fs, "GET", path, "GETFILESTATUS", &json, &why);
+    int rc = webhdfs_ask(fs, "GET", path, "GETFILESTATUS", &json, &why);
 
-    if (rc == -ENOENT)
+    if (rc == -ENOENT || rc == -ENOTDIR)
         return FS_NOTHING;
     if (rc < 0)
         return fleet_error(err, rc, "%s", why.text);
@@ -235,7 +119,7 @@ static int webhdfs_list(struct fleet_fs *fs, const char *path, struct fleet_fs_n
 {
     FLEET_AUTO_JSON cJSON *json = NULL;
     const cJSON *list, *one;
-    int rc = ask(fs, "GET", path, "LISTSTATUS", &json, err);
+    int rc = webhdfs_ask(fs, "GET", path, "LISTSTATUS", &json, err);
 
     if (rc < 0)
         return rc;
@@ -259,12 +143,18 @@ static int webhdfs_list(struct fleet_fs *fs, const char *path, struct fleet_fs_n
 
 static int webhdfs_make_folder(struct fleet_fs *fs, const char *path, struct fleet_error *err)
 {
-    return order(fs, "PUT", path, "MKDIRS", err);
+    return webhdfs_order(fs, "PUT", path, "MKDIRS", err);
 }
 
+/* An order whose answer was lost is refused when it is sent again: look what it has done. */
 static int webhdfs_remove(struct fleet_fs *fs, const char *path, struct fleet_error *err)
 {
-    return order(fs, "DELETE", path, "DELETE&recursive=true", err);
+    struct fleet_error why;
+    int rc = webhdfs_order(fs, "DELETE", path, "DELETE&recursive=true", &why);
+
+    if (rc == -EIO && webhdfs_kind(fs, path, NULL) == FS_NOTHING)
+        return 0;
+    return rc < 0 ? fleet_error(err, rc, "%s", why.text) : 0;
 }
 
 static int webhdfs_move(struct fleet_fs *fs, const char *from, const char *to,
@@ -272,13 +162,18 @@ static int webhdfs_move(struct fleet_fs *fs, const char *from, const char *to,
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf op = {0};
     const char *plain = NULL;
-    int rc = path_of(fs->own, to, &plain, err);
+    struct fleet_error why;
+    int rc = webhdfs_path_of(fs->own, to, &plain, err);
 
     if (rc < 0)
         return rc;
     fleet_strbuf_append(&op, "RENAME&destination=");
     http_escape(&op, plain, false);
-    return order(fs, "PUT", from, op.text, err);
+    rc = webhdfs_order(fs, "PUT", from, op.text, &why);
+    if (rc == -EIO && webhdfs_kind(fs, from, NULL) == FS_NOTHING &&
+        webhdfs_kind(fs, to, NULL) > FS_NOTHING)
+        return 0;
+    return rc < 0 ? fleet_error(err, rc, "%s", why.text) : 0;
 }
 
 /* ---- content --------------------------------------------------------------------------------- */
@@ -288,7 +183,7 @@ static int create(struct fleet_fs *fs, const char *path, int source, uint64_t by
 {
     const struct http_request request = {.method = "PUT", .source = source, .bytes = bytes};
     struct http_answer answer;
-    int rc = call(fs, path, "CREATE&overwrite=true", &request, &answer, err);
+    int rc = webhdfs_call(fs, path, "CREATE&overwrite=true", &request, &answer, err);
 
     if (rc == 0)
         http_answer_release(&answer);
@@ -305,7 +200,7 @@ static int webhdfs_read(struct fleet_fs *fs, const char *path, size_t size_max, 
 {
     const struct http_request request = {.method = "GET", .size_max = size_max ? size_max : 1};
     struct http_answer answer;
-    int rc = call(fs, path, "OPEN", &request, &answer, err);
+    int rc = webhdfs_call(fs, path, "OPEN", &request, &answer, err);
 
     if (rc < 0)
         return rc;
@@ -397,7 +292,7 @@ static int download_file(struct fleet_fs *fs, const char *path, const char *loca
     if (rc < 0)
         return rc;
     request.sink = draft.fd;
-    rc = call(fs, path, "OPEN", &request, &answer, err);
+    rc = webhdfs_call(fs, path, "OPEN", &request, &answer, err);
     if (rc < 0) {
         fleet_file_draft_discard(&draft);
         return rc;
@@ -418,7 +313,7 @@ static int webhdfs_read_part(struct fleet_fs *fs, const char *path,
     (void)seen;
     (void)snprintf(op, sizeof(op), "OPEN&offset=%llu&length=%llu", (unsigned long long)offset,
                    (unsigned long long)bytes);
-    rc = call(fs, path, op, &request, &answer, err);
+    rc = webhdfs_call(fs, path, op, &request, &answer, err);
     if (rc == 0)
         http_answer_release(&answer);
     return rc;

@@ -14,7 +14,8 @@
  * HOST:PORT is the address of the name node for HTTP; "swebhdfs:" is the same over TLS. After
  * fleet_fs_open() a path may also be "/path". The setting "user.name=NAME", or else
  * HADOOP_USER_NAME, has the name of the user. Kerberos is not supported. A file is written beside
- * its place and then renamed.
+ * its place and then renamed. If the name node is in safe mode, the library tries the request
+ * again.
  *
  * S3 ("s3://BUCKET/KEY"): the library uses the REST API of S3, with AWS' signatures of version 4.
  * After fleet_fs_open() a path may also be KEY or "/KEY". Keys that contain "/" make folders. If a
@@ -42,6 +43,7 @@
  *   -EIO       a command of hadoop failed; *err has the last line of its output (ExecuteError). Or
  *              a server refused a request; *err has its words. Or the server cannot be reached
  *   -EACCES    the server does not accept the keys or the user, or does not allow the request
+ *   -ENOTDIR   a parent of the path is a file (local files, WebHDFS)
  *   -ESTALE    the file is not the one that was looked at before
  *   -ENOTSUP   this file system does not have the function
  *   -EINVAL    an argument is wrong. Or S3 would refuse the request every time: there is no such

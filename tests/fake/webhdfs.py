@@ -2,8 +2,11 @@
 """WebHDFS for tests: a name node that redirects to a data node, both in this process, over a folder.
 
 Usage: webhdfs.py FOLDER. It prints its port. A connection that ends inside a CREATE leaves the part
-that has arrived at its path, as a data node does.
+that has arrived at its path, as a data node does. Its answers to what is wrong are those of Hadoop
+3.4. User "nobody" may do nothing. For user "early" the name node is in safe mode for two requests of
+each operation; for user "forgetful" the first answer to each MKDIRS, RENAME and DELETE is lost.
 """
+import collections
 import http.server
 import json
 import os
@@ -12,6 +15,8 @@ import sys
 import urllib.parse
 
 ROOT = sys.argv[1]
+STACK = "\n\tat org.apache.hadoop.hdfs.server.namenode.INodeFile.valueOf(INodeFile.java:91)"
+seen = collections.Counter()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -20,7 +25,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    forgets = False
+
     def answer(self, status, body=b"", headers=()):
+        if self.forgets:
+            self.close_connection = True
+            return
         self.send_response(status)
         for name, value in headers:
             self.send_header(name, value)
@@ -47,15 +57,35 @@ class Handler(http.server.BaseHTTPRequestHandler):
         name = urllib.parse.unquote(name)
         path = os.path.join(ROOT, name)
         op = query.get("op", "")
-        if query.get("user.name") == "nobody":
+        user = query.get("user.name", "dr.who")
+        above = os.path.dirname(path)
+        while above.startswith(ROOT) and not os.path.exists(above):
+            above = os.path.dirname(above)
+        seen[user, op] += 1
+        if side not in ("webhdfs", "data"):
+            self.answer(404, b"<html><h2>HTTP ERROR 404 Not Found</h2></html>")
+        elif " " in user:
+            self.fail(400, "IllegalArgumentException", 'Invalid value for webhdfs parameter "user.name": ' + user)
+        elif user == "nobody":
             self.fail(403, "AccessControlException", "Permission denied: user=nobody")
+        elif user == "early" and seen[user, op] <= 2:
+            self.fail(403, "SafeModeException", "Name node is in safe mode.")
+        elif op in ("CREATE", "MKDIRS") and ":" in name:
+            self.fail(400, "InvalidPathException", "Invalid path name /" + name)
+        elif op in ("CREATE", "MKDIRS") and os.path.isfile(above):
+            self.fail(403, "ParentNotDirectoryException", "/%s (is not a directory)%s" % (name, STACK))
         elif side == "webhdfs" and op in ("OPEN", "CREATE"):
             if op == "OPEN" and not os.path.isfile(path):
                 self.fail(404, "FileNotFoundException", "File does not exist: /" + name)
                 return
+            size = os.path.getsize(path) if op == "OPEN" else 0
+            if size and int(query.get("offset", 0)) >= size:
+                self.fail(403, "IOException", "Offset=%s out of the range [0, %d)" % (query["offset"], size))
+                return
             where = "http://%s/data/v1/%s?%s" % (self.headers["Host"], urllib.parse.quote(name), url.query)
             self.answer(307, headers=[("Location", where)])
         else:
+            self.forgets = user == "forgetful" and op in ("MKDIRS", "RENAME", "DELETE") and seen[user, op] == 1
             getattr(self, "do_" + op.lower(), self.unknown)(name, path, query)
 
     do_GET = do_PUT = do_DELETE = do_POST = handle_any

@@ -89,6 +89,16 @@ static inline void common_looks(struct fleet_fs *fs, const char *root, const cha
     (void)close(fd);
 }
 
+/* Patterns of shells are names like others. */
+static inline void odd_name(struct fleet_fs *fs, const char *where)
+{
+    char odd[300];
+
+    (void)snprintf(odd, sizeof(odd), "%s/[1] {2}*", where);
+    assert_int_equal(fleet_fs_touch(fs, odd, false, &err), 0);
+    assert_int_equal(fleet_fs_is_file(fs, odd, &err), 1);
+}
+
 /* All systems keep the same rules. `root` is where `fs` works. */
 static inline void common_rules(struct fleet_fs *fs, const char *root)
 {
@@ -106,6 +116,7 @@ static inline void common_rules(struct fleet_fs *fs, const char *root)
     assert_int_equal(fleet_fs_make_folder(fs, deep, &err), 0);
     assert_int_equal(fleet_fs_make_folder(fs, deep, &err), 0);
     assert_int_equal(fleet_fs_is_folder(fs, deep, &err), 1);
+    odd_name(fs, deep);
     assert_int_equal(fleet_fs_touch(fs, a, true, &err), 0);
     assert_int_equal(fleet_fs_touch(fs, a, true, &err), 0);
     assert_int_equal(fleet_fs_touch(fs, a, false, &err), -EEXIST);

@@ -7,6 +7,13 @@
  * different machines have.
  */
 
+#include <dlfcn.h>
+
+/* error.h comes first: fleet.h defines the same structure where error.h is absent. */
+/* clang-format off */
+#include "libfleet/base/error.h"
+#include "include/fleet/fleet_fs.h"
+/* clang-format on */
 #include "libfleet/base/json.h"
 #include "libfleet/base/strbuf.h"
 #include "tests/integration/s3_fixture.h"
@@ -57,6 +64,24 @@ static inline void make_words(void)
     write_text(b, text.text + text.length / 2);
 }
 
+/* Copy them to `data`, by the library that trainers open. */
+static inline void send_words(const char *data)
+{
+    const struct fleet_fs_options options = {.attempts = 4000, .pause_ms = 50};
+    void *library = dlopen("build/lib/libfleet.so.0", RTLD_NOW | RTLD_LOCAL);
+    __typeof__(&fleet_fs_open) open_fs = dlsym(library, "fleet_fs_open");
+    __typeof__(&fleet_fs_upload) upload = dlsym(library, "fleet_fs_upload");
+    __typeof__(&fleet_fs_free) free_fs = dlsym(library, "fleet_fs_free");
+    struct fleet_error err;
+    struct fleet_fs *fs = NULL;
+
+    if (open_fs(data, &options, &fs, &err) < 0 ||
+        upload(fs, at_home(words_folder), data, false, &err) < 0)
+        fail_msg("%s", err.text);
+    free_fs(fs);
+    (void)dlclose(library);
+}
+
 struct wishes {
     const char *data, *saved, *more; /* more: of checkpoint, after its path */
     const char *strategy;            /* or NULL */
@@ -87,6 +112,22 @@ static inline void expect_success(const struct job_run *run)
 {
     if (run->exit_code != 0)
         fail_msg("exit code %d: %s %s", run->exit_code, run->errors, run->problem);
+}
+
+/* One failure with one message, and no other try. */
+static inline void expect_refused_once(const char *data, const char *saved,
+                                       const char *const *texts)
+{
+    const struct wishes w = {.data = data, .saved = saved, .more = "", .steps = 4, .workers = 1};
+    struct job_run run;
+
+    run_job(&w, &run);
+    assert_int_equal(run.exit_code, 1);
+    assert_int_equal(run.restart_count, 0);
+    for (; *texts; texts++)
+        if (!strstr(run.errors, *texts))
+            fail_msg("no \"%s\" in: %s", *texts, run.errors);
+    job_run_release(&run);
 }
 
 /* The weights of the same job with local folders. */

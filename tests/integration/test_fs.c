@@ -69,8 +69,10 @@ static const char script[] =
     "done\n"
     "echo \"$*\" >>\"$here/log\"\n"
     "op=$1; shift\n"
-    "map() { echo \"$here/hdfs/${1#hdfs:}\"; }\n"
+    "map() { printf '%s\\n' \"$here/hdfs/${1#hdfs:}\" | sed 's/\\\\\\(.\\)/\\1/g'; }\n"
     "mode=$(cat \"$here/mode\" 2>/dev/null)\n"
+    "[ \"$mode\" != down ] ||\n"
+    "  { echo \"${op#-}: Call failed on connection exception\" >&2; exit 1; }\n"
     "if [ \"$op\" != -test ]; then\n"
     "  left=$(cat \"$here/fail\" 2>/dev/null || echo 0)\n"
     "  case $op in -put | -get) ;; *) left=0;; esac\n"
@@ -175,6 +177,19 @@ static void test_fs__hadoop_that_aborts_or_hangs(void **state)
     fleet_fs_free(fs);
 }
 
+/* Then hadoop ends with 1, as it does for a path that does not exist. */
+static void test_fs__hadoop_without_a_server_is_no_answer(void **state)
+{
+    struct fleet_fs *fs = open_hadoop(2, 60000);
+
+    (void)state;
+    assert_int_equal(fleet_fs_exists(fs, "hdfs:/a", &err), 0);
+    put(in("mode"), "down");
+    assert_int_equal(fleet_fs_exists(fs, "hdfs:/a", &err), -EIO);
+    assert_non_null(strstr(err.text, "test: Call failed on connection exception"));
+    fleet_fs_free(fs);
+}
+
 static void test_fs__wrong_arguments(void **state)
 {
     const char *const settings[] = {"nothing", NULL};
@@ -209,6 +224,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fs__a_command_of_hadoop_is_tried_again, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_fs__hadoop_that_aborts_or_hangs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fs__hadoop_without_a_server_is_no_answer, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_fs__wrong_arguments, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

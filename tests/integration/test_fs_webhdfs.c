@@ -161,6 +161,68 @@ static void test_fs_webhdfs__a_failed_copy_leaves_nothing(void **state)
     fleet_fs_free(fs);
 }
 
+static void expect(int rc, int wanted, const char *text)
+{
+    if (rc != wanted || !strstr(err.text, text))
+        fail_msg("returned %d, not %d: %s, not %s", rc, wanted, err.text, text);
+    assert_null(strchr(err.text, '\n'));
+}
+
+/* Hadoop answers so; test_fs_hdfs_real.c asks it the same. */
+static void test_fs_webhdfs__each_exception_has_its_error(void **state)
+{
+    struct fleet_fs *fs = open_fs("user.name=some body", 1);
+    struct fleet_fs_info info = {.bytes = 100};
+    int fd;
+
+    (void)state;
+    expect(fleet_fs_exists(fs, at("a"), &err), -EINVAL, "user.name");
+    fleet_fs_free(fs);
+    fs = open_fs("user.name=somebody", 1);
+    put(in("data/file"), "words\n");
+    assert_int_equal(fleet_fs_exists(fs, at("file/x"), &err), 0);
+    expect(fleet_fs_make_folder(fs, at("file/x"), &err), -ENOTDIR, "is not a directory");
+    expect(fleet_fs_touch(fs, at("file/x"), false, &err), -ENOTDIR, "is not a directory");
+    expect(fleet_fs_touch(fs, at("a:b"), false, &err), -EINVAL, "/a:b");
+    expect(fleet_fs_move(fs, at("file"), at("none/x"), false, &err), -EIO, "has refused it");
+    fd = open(in("part"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    expect(fleet_fs_read_part(fs, at("file"), &info, 50, 50, fd, &err), -EIO, "out of the range");
+    (void)close(fd);
+    fleet_fs_free(fs);
+}
+
+static void test_fs_webhdfs__safe_mode_is_waited_for(void **state)
+{
+    struct fleet_fs *fs = open_fs("user.name=early", 3);
+    struct fleet_fs *hasty;
+
+    (void)state;
+    assert_int_equal(fleet_fs_make_folder(fs, at("early"), &err), 0);
+    put(in("here"), "words\n");
+    assert_int_equal(fleet_fs_upload(fs, in("here"), at("early/file"), false, &err), 0);
+    fleet_fs_free(fs);
+    hasty = open_fs("user.name=early", 1);
+    expect(fleet_fs_delete(hasty, at("early"), &err), -EIO, "safe mode");
+    fleet_fs_free(hasty);
+}
+
+/* The order was carried out, so the second one is refused. */
+static void test_fs_webhdfs__a_lost_answer_is_no_error(void **state)
+{
+    struct fleet_fs *fs = open_fs("user.name=forgetful", 3);
+
+    (void)state;
+    put(in("here"), "words\n");
+    assert_int_equal(fleet_fs_make_folder(fs, at("lost"), &err), 0);
+    if (fleet_fs_upload(fs, in("here"), at("lost/file"), false, &err) < 0)
+        fail_msg("%s", err.text);
+    expect_same("here", "data/lost/file");
+    if (fleet_fs_delete(fs, at("lost"), &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(access(in("data/lost"), F_OK), -1);
+    fleet_fs_free(fs);
+}
+
 static void test_fs_webhdfs__errors_say_what_is_wrong(void **state)
 {
     struct fleet_fs *fs = open_fs("user.name=nobody", 1);
@@ -184,6 +246,9 @@ int main(void)
         cmocka_unit_test(test_fs_webhdfs__trees_go_and_come_back),
         cmocka_unit_test(test_fs_webhdfs__broken_connections_are_made_again),
         cmocka_unit_test(test_fs_webhdfs__a_failed_copy_leaves_nothing),
+        cmocka_unit_test(test_fs_webhdfs__each_exception_has_its_error),
+        cmocka_unit_test(test_fs_webhdfs__safe_mode_is_waited_for),
+        cmocka_unit_test(test_fs_webhdfs__a_lost_answer_is_no_error),
         cmocka_unit_test(test_fs_webhdfs__errors_say_what_is_wrong),
     };
 

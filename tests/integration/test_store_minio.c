@@ -6,13 +6,6 @@
  * exist and wrong keys end a job once. Without MinIO the tests are skipped, and the reason is
  * printed.
  */
-#include <dlfcn.h>
-
-/* error.h comes first: fleet.h defines the same structure where error.h is absent. */
-/* clang-format off */
-#include "libfleet/base/error.h"
-#include "include/fleet/fleet_fs.h"
-/* clang-format on */
 #include "tests/integration/cutting_proxy.h"
 #include "tests/integration/minio_fixture.h"
 #include "tests/integration/store_job_fixture.h"
@@ -23,7 +16,6 @@ static char minio[512]; /* the program; "": there is none */
 static pid_t server;
 static int server_port;
 static struct cutting_proxy proxy;
-static struct fleet_error err;
 
 /* ---- MinIO ----------------------------------------------------------------------------------- */
 
@@ -34,23 +26,6 @@ static void use_port(int port)
 
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%d", port);
     (void)setenv("AWS_ENDPOINT_URL_S3", url, 1);
-}
-
-/* By the library that trainers open. It also waits until MinIO answers. */
-static void send_words(void)
-{
-    const struct fleet_fs_options options = {.attempts = 4000, .pause_ms = 50};
-    void *library = dlopen("build/lib/libfleet.so.0", RTLD_NOW | RTLD_LOCAL);
-    __typeof__(&fleet_fs_open) open_fs = dlsym(library, "fleet_fs_open");
-    __typeof__(&fleet_fs_upload) upload = dlsym(library, "fleet_fs_upload");
-    __typeof__(&fleet_fs_free) free_fs = dlsym(library, "fleet_fs_free");
-    struct fleet_fs *fs = NULL;
-
-    if (open_fs(DATA, &options, &fs, &err) < 0 ||
-        upload(fs, at_home(words_folder), DATA, false, &err) < 0)
-        fail_msg("%s", err.text);
-    free_fs(fs);
-    (void)dlclose(library);
 }
 
 static int start_all(void **state)
@@ -71,7 +46,7 @@ static int start_all(void **state)
     make_programs();
     make_words();
     use_port(server_port);
-    send_words();
+    send_words(DATA); /* it also waits until MinIO answers */
     use_port(proxy.port);
     return 0;
 }
@@ -195,33 +170,19 @@ static void test_store_minio__a_divided_state_goes_on_elsewhere(void **state)
     }
 }
 
-/* One failure with one message, and no other try. */
-static void expect_refused(const char *data, const char *saved, const char *const *texts)
-{
-    const struct wishes w = {.data = data, .saved = saved, .more = "", .steps = 4, .workers = 1};
-    struct job_run run;
-
-    run_job(&w, &run);
-    assert_int_equal(run.exit_code, 1);
-    assert_int_equal(run.restart_count, 0);
-    for (; *texts; texts++)
-        if (!strstr(run.errors, *texts))
-            fail_msg("no \"%s\" in: %s", *texts, run.errors);
-    job_run_release(&run);
-}
-
 static void test_store_minio__what_is_refused_ends_the_job_once(void **state)
 {
     (void)state;
     begin();
-    expect_refused("s3://nowhere/words", SAVED,
-                   (const char *const[]){"spec.training.data.path", "NoSuchBucket", NULL});
-    expect_refused(DATA, "s3://nowhere/saved",
-                   (const char *const[]){"spec.training.checkpoint.path", "NoSuchBucket", NULL});
+    expect_refused_once("s3://nowhere/words", SAVED,
+                        (const char *const[]){"spec.training.data.path", "NoSuchBucket", NULL});
+    expect_refused_once(
+        DATA, "s3://nowhere/saved",
+        (const char *const[]){"spec.training.checkpoint.path", "NoSuchBucket", NULL});
     (void)setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
-    expect_refused(DATA, SAVED, (const char *const[]){"spec.training.data.path", "403", NULL});
-    expect_refused(at_home(words_folder), SAVED,
-                   (const char *const[]){"spec.training.checkpoint.path", "403", NULL});
+    expect_refused_once(DATA, SAVED, (const char *const[]){"spec.training.data.path", "403", NULL});
+    expect_refused_once(at_home(words_folder), SAVED,
+                        (const char *const[]){"spec.training.checkpoint.path", "403", NULL});
     (void)setenv("AWS_SECRET_ACCESS_KEY", MINIO_SECRET, 1);
 }
 
