@@ -230,7 +230,7 @@ static void set_resume(struct list *list, const struct message_assign *assign)
 }
 
 /* All ranks of a generation have its key, and no other process has it. A user's own value stays:
- * with FLEET_DATA_ENCRYPTION=None a trainer may use parameter servers, which do not encrypt. */
+ * with FLEET_DATA_ENCRYPTION=None a trainer may use parameter servers that do not encrypt. */
 static void set_encryption(struct list *list, const struct environment_input *in)
 {
     char secret[2 * MESSAGE_SECRET_SIZE + 1];

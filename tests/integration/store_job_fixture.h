@@ -165,4 +165,34 @@ static inline void kill_all(void *context, struct job_run *run, const cJSON *eve
     (void)kill(run->pid, SIGKILL);
 }
 
+/* Kill a job of two workers while it trains, longer ones until it was not over first; then go on.
+ * Its checkpoints lie at a place that begins with `name`. */
+static inline void expect_to_go_on(const char *name, const char *strategy,
+                                   void (*go_on)(int steps, const struct strike *strike,
+                                                 const char *saved))
+{
+    bool is_hit = false;
+
+    for (int steps = 100; !is_hit; steps *= 2) {
+        struct strike strike = {0};
+        char saved[64];
+        const struct wishes w = {.data = DATA,
+                                 .saved = saved,
+                                 .more = ", everySteps: 5",
+                                 .strategy = strategy,
+                                 .steps = steps,
+                                 .workers = 2,
+                                 .watch = kill_all,
+                                 .context = &strike};
+        struct job_run run;
+        assert_true(steps < 10000);
+        (void)snprintf(saved, sizeof(saved), "%s-%d", name, steps);
+        run_job(&w, &run);
+        is_hit = run.exit_code == 128 + SIGKILL && !run.end; /* else the job was over first */
+        if (is_hit)
+            go_on(steps, &strike, saved);
+        job_run_release(&run);
+    }
+}
+
 #endif

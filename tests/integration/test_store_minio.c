@@ -144,30 +144,9 @@ static void resume_on_three(int steps, const struct strike *strike, const char *
 
 static void test_store_minio__a_divided_state_goes_on_elsewhere(void **state)
 {
-    bool is_hit = false;
-
     (void)state;
     begin();
-    for (int steps = 100; !is_hit; steps *= 2) {
-        struct strike strike = {0};
-        char saved[64];
-        const struct wishes w = {.data = DATA,
-                                 .saved = saved,
-                                 .more = ", everySteps: 5",
-                                 .strategy = GRADIENTS,
-                                 .steps = steps,
-                                 .workers = 2,
-                                 .watch = kill_all,
-                                 .context = &strike};
-        struct job_run run;
-        assert_true(steps < 10000);
-        (void)snprintf(saved, sizeof(saved), "%s-divided-%d", SAVED, steps);
-        run_job(&w, &run);
-        is_hit = run.exit_code == 128 + SIGKILL && !run.end; /* else the job was over first */
-        if (is_hit)
-            resume_on_three(steps, &strike, saved);
-        job_run_release(&run);
-    }
+    expect_to_go_on(SAVED "-divided", GRADIENTS, resume_on_three);
 }
 
 static void test_store_minio__what_is_refused_ends_the_job_once(void **state)

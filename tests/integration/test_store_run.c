@@ -101,28 +101,8 @@ static void go_on(int steps, const struct strike *strike, const char *saved)
 
 static void test_store_run__goes_on_after_fleetjob_was_killed(void **state)
 {
-    bool is_hit = false;
-
     (void)state;
-    for (int steps = 100; !is_hit; steps *= 2) {
-        struct strike strike = {0};
-        char saved[64];
-        const struct wishes w = {.data = DATA,
-                                 .saved = saved,
-                                 .more = ", everySteps: 5",
-                                 .steps = steps,
-                                 .workers = 2,
-                                 .watch = kill_all,
-                                 .context = &strike};
-        struct job_run run;
-        assert_true(steps < 10000);
-        (void)snprintf(saved, sizeof(saved), "%s-%d", SAVED, steps);
-        run_job(&w, &run);
-        is_hit = run.exit_code == 128 + SIGKILL && !run.end; /* else the job was over first */
-        if (is_hit)
-            go_on(steps, &strike, saved);
-        job_run_release(&run);
-    }
+    expect_to_go_on(SAVED, NULL, go_on);
 }
 
 static void count_failures(void *context, struct job_run *run, const cJSON *event)
@@ -186,42 +166,30 @@ static void test_store_run__a_lost_last_checkpoint_fails_the_job(void **state)
     job_run_release(&run);
 }
 
-static void expect_refused(const char *data, const char *const *texts)
-{
-    const struct wishes w = {.data = data, .saved = SAVED, .more = "", .steps = 4, .workers = 1};
-    struct job_run run;
-
-    run_job(&w, &run);
-    assert_int_equal(run.exit_code, 1);
-    assert_int_equal(run.restart_count, 0);
-    for (; *texts; texts++)
-        if (!strstr(run.errors, *texts))
-            fail_msg("no \"%s\" in: %s", *texts, run.errors);
-    job_run_release(&run);
-}
-
 /* At the start, not after hours of work. */
 static void test_store_run__keys_that_may_only_read_end_the_job_once(void **state)
 {
     (void)state;
     set_faults("PUT .fleetjob-try 1 403\n");
-    expect_refused(DATA, (const char *const[]){"spec.training.checkpoint.path: " SAVED,
-                                               "cannot be written", "status 403", NULL});
+    expect_refused_once(DATA, SAVED,
+                        (const char *const[]){"spec.training.checkpoint.path: " SAVED,
+                                              "cannot be written", "status 403", NULL});
     set_faults("");
 }
 
 static void test_store_run__says_what_is_wrong_with_the_data(void **state)
 {
     (void)state;
-    expect_refused(
-        "s3://fleet/none",
+    expect_refused_once(
+        "s3://fleet/none", SAVED,
         (const char *const[]){"spec.training.data.path", "s3://fleet/none does not exist", NULL});
     (void)setenv("AWS_ACCESS_KEY_ID", "other", 1);
-    expect_refused(DATA,
-                   (const char *const[]){"spec.training.data.path: " DATA, "status 403", NULL});
+    expect_refused_once(
+        DATA, SAVED, (const char *const[]){"spec.training.data.path: " DATA, "status 403", NULL});
     (void)unsetenv("AWS_ACCESS_KEY_ID");
-    expect_refused(DATA, (const char *const[]){"spec.training.data.path: " DATA,
-                                               "AWS_ACCESS_KEY_ID is not set", NULL});
+    expect_refused_once(DATA, SAVED,
+                        (const char *const[]){"spec.training.data.path: " DATA,
+                                              "AWS_ACCESS_KEY_ID is not set", NULL});
     (void)setenv("AWS_ACCESS_KEY_ID", "fleetuser", 1);
 }
 
