@@ -110,7 +110,7 @@ is_refused_as_here() { # is_refused_as_here NAME WORDS
     is_refused_as_here layers 'at most 2 stages'
     is_refused_as_here heads '2 would'
     is_refused_as_here batches 'globalBatchSize 16 would do'
-    is_refused_as_here chunks 'or 1 chunk'
+    is_refused_as_here chunks 'at most 1'
     is_refused_as_here product 'nearest possible: 8 workers'
     is_refused_as_here world 'nearest possible: 2 or 4 workers'
 }
