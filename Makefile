@@ -262,8 +262,9 @@ test: prerequisites-test ## everything: tests, a real cluster, sanitizers, every
 e2e: prerequisites-test ## the scenarios on a real Kubernetes
 	@tests/all.sh programs e2e
 
-# The fibers of the fake's emulator were not tried under the address sanitizer in a library.
-NOT_ASAN := %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot %/test_cuda \
+# The fibers of the fake's emulator were not tried under the address sanitizer in a library. The jobs
+# of test_lossy_knobs are those of test_knobs_run, only longer: they would take seven minutes.
+NOT_ASAN := %/test_lossy_knobs %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot %/test_cuda \
     %/test_cuda_divided %/test_cuda_faults %/test_cuda_memory
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
