@@ -262,10 +262,10 @@ test: prerequisites-test ## everything: tests, a real cluster, sanitizers, every
 e2e: prerequisites-test ## the scenarios on a real Kubernetes
 	@tests/all.sh programs e2e
 
-# The fibers of the fake's emulator were not tried under the address sanitizer in a library. The jobs
-# of test_lossy_knobs are those of test_knobs_run, only longer: they would take seven minutes.
-NOT_ASAN := %/test_lossy_knobs %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot %/test_cuda \
-    %/test_cuda_divided %/test_cuda_faults %/test_cuda_memory
+# The fibers of the fake's emulator were not tried under the address sanitizer in a library. The
+# jobs of test_lossy_knobs are those of test_knobs_run, only longer: they take seven minutes there.
+NOT_ASAN := %/test_lossy_knobs %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot \
+    %/test_cuda %/test_cuda_divided %/test_cuda_faults %/test_cuda_memory
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(filter-out $(NOT_ASAN),$(TESTS)))
@@ -347,7 +347,7 @@ auto-parallel: $(PROGRAMS) $(PRELOAD) $(OUT)/tests/integration/test_auto_paralle
 	    $(OUT)/tests/integration/test_auto_parallel_workers
 
 benches: $(PROGRAMS) $(BENCHES)
-bench: prerequisites-test ## the figures of docs/status.md, beside their rivals where installed
+bench: prerequisites-test ## the figures of docs/performance.md, beside their rivals where installed
 	@$(MAKE) --no-print-directory benches
 	@tests/bench/run.sh $(BENCHES)
 
