@@ -65,14 +65,16 @@ static void run_call(struct rpc_job *base)
     wait_begun();
     rc = rpc_function_run(frame->name, frame->data, frame->header.bytes, &out, &bytes, &err);
 
-    (void)pthread_mutex_lock(&rpc_lock);
+    if (!job->channel)
+        (void)pthread_mutex_lock(&rpc_lock);
     if (!job->channel && rc == 0)
         rpc_future_answer(frame->header.id, NULL, 0, &out, bytes);
     else if (rc == 0)
         rpc_answer_call(NULL, job->channel, frame->header.id, 0, out, bytes);
     else
         rpc_answer_call(NULL, job->channel, frame->header.id, rc, err.text, strlen(err.text));
-    (void)pthread_mutex_unlock(&rpc_lock);
+    if (!job->channel)
+        (void)pthread_mutex_unlock(&rpc_lock);
     free(out);
     rpc_frame_release(frame);
     rpc_channel_free(job->channel);

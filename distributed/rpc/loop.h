@@ -4,8 +4,8 @@
 
 /*
  * The loop is one thread that owns all connections of a worker. It accepts connections, does TLS,
- * reads whole frames and writes queued frames. A channel is one connection. It lives until the loop
- * has closed it and every reference was given back.
+ * reads whole frames and writes those that the sender could not write. A channel is one connection.
+ * It lives until the loop has closed it and every reference was given back.
  *
  * Threads: any thread may call rpc_channel_send() and rpc_loop_connect(), and take or give back
  * references. The loop calls the events in its own thread, so they must not wait.
@@ -41,8 +41,9 @@ int rpc_loop_connect(struct rpc_loop *loop, int fd, struct rpc_channel **out,
                      struct fleet_error *err);
 
 /*
- * Queue a frame; name and data are copied. If the channel is closed, nothing is sent and the result
- * is 0: the event `closed` was called or will be. -ENOMEM.
+ * Queue a frame; name and data are copied. If the connection is free, the frame is written at once;
+ * what the socket does not take is left to the loop. If the channel is closed, nothing is sent and
+ * the result is 0: the event `closed` was called or will be. -ENOMEM.
  */
 int rpc_channel_send(struct rpc_channel *channel, const struct rpc_header *header, const char *name,
                      const void *data, struct fleet_error *err);

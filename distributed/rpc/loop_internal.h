@@ -21,10 +21,16 @@ struct rpc_channel {
     struct rpc_channel *next; /* of the loop's list */
     atomic_int references;
 
-    /* of the loop's thread */
+    /* Written by the loop's thread alone, under the lock below: it protects the connection, which
+     * a thread that sends may use, too. */
+    pthread_mutex_t io;
     int fd;
     SSL *ssl;
-    bool is_server, is_open /* the handshake is done */, wants_write;
+    bool is_open /* the handshake is done */, wants_write;
+
+    /* of the loop's thread */
+    bool is_server;
+    uint32_t polled; /* the events that the poll reports */
     uint8_t head[RPC_HEADER_SIZE];
     size_t head_filled;
     struct rpc_header header;

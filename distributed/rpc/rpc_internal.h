@@ -46,8 +46,8 @@ extern pthread_cond_t rpc_has_begun; /* is_open or is_failed was set */
 /* The loop calls these functions when a frame has arrived or a channel has ended. */
 extern const struct rpc_events rpc_events;
 
-/* Answer call `id` of `channel`; channel NULL: a call of this worker to itself. The caller holds
- * rpc_lock. */
+/* Answer call `id` of `channel`; channel NULL: a call of this worker to itself, and the caller
+ * holds rpc_lock. */
 void rpc_answer_call(void *owner, void *channel, uint64_t id, int code, const void *data,
                      size_t bytes);
 
