@@ -15,6 +15,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "agent/generation_channel.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/digest.h"
@@ -218,6 +219,8 @@ static void set_files(struct list *list, const struct environment_input *in)
         set(list, "FLEET_AUTO_PARALLEL_FILE", "%s", in->auto_parallel_file);
     if (in->progress_file)
         set(list, "FLEET_PROGRESS_FILE", "%s", in->progress_file);
+    if (in->generation_pipe)
+        set(list, GENERATION_PIPE_ENV, "%s", in->generation_pipe);
 }
 
 /* The checkpoint that the job reported last. Before the first one, the user's own value stays. */

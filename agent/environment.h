@@ -11,8 +11,9 @@
  *   MindSpore    MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, RANK_ID, RANK_SIZE, …
  *
  *   any          FLEET_STRATEGY_FILE (prototxt), FLEET_STRATEGY_JSON, FLEET_AUTO_PARALLEL_JSON,
- *                FLEET_AUTO_PARALLEL_FILE, FLEET_GENERATION, FLEET_PROGRESS_FILE, and
- *                FLEET_RESUME_STEP and FLEET_RESUME_PATH once the job has reported a checkpoint
+ *                FLEET_AUTO_PARALLEL_FILE, FLEET_GENERATION, FLEET_PROGRESS_FILE,
+ *                FLEET_GENERATION_PIPE, and FLEET_RESUME_STEP and FLEET_RESUME_PATH once the job
+ *                has reported a checkpoint
  *   fleet.h      with runPolicy.dataEncryption: FLEET_DATA_ENCRYPTION=AES-GCM, and
  *                FLEET_WORLD_SECRET, the hub's key of the generation
  *
@@ -44,9 +45,10 @@ struct environment_input {
     /* Of own_files.h; each may be NULL. */
     const char *folder, *strategy_json, *strategy_file, *rank_table_file, *auto_parallel_json;
     const char *auto_parallel_file;
-    bool encrypts;             /* runPolicy.dataEncryption */
-    int nccl_rings;            /* 0 = not said */
-    const char *progress_file; /* progress_channel.h; NULL = none */
+    bool encrypts;               /* runPolicy.dataEncryption */
+    int nccl_rings;              /* 0 = not said */
+    const char *progress_file;   /* progress_channel.h; NULL = none */
+    const char *generation_pipe; /* generation_channel.h; NULL = none */
 };
 
 /* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set

@@ -64,6 +64,7 @@ int host_open(struct host *host, struct fleet_error *err)
         trainer_process_init(&child->process);
         child->process.rank = -1;
         progress_channel_init(&child->progress);
+        generation_channel_init(&child->generations);
         (void)snprintf(child->process.prefix, sizeof(child->process.prefix), "[worker %d] ",
                        host->settings.index);
         for (int k = 0; k < 2; k++)
@@ -81,35 +82,49 @@ int host_open(struct host *host, struct fleet_error *err)
 
 /* ---- what the supervisor asks for ------------------------------------------------------------ */
 
-/* The environment of an own trainer of this generation, and the files that it names. */
-static int own_environment(struct host *host, int local_rank, const struct supervisor_place *place,
-                           char ***out, struct fleet_error *err)
+/* The environment of an own trainer of this generation, with variables of any length. */
+static int whole_environment(struct host *host, int local_rank,
+                             const struct supervisor_place *place, char ***out,
+                             struct fleet_error *err)
 {
     FLEET_AUTO_FREE char *rank_table = NULL;
-    FLEET_AUTO_FREE char *backup_json = NULL;
-    FLEET_AUTO_FREE char *backup = NULL;
-    struct environment_input input = {.base = environ,
-                                      .assign = place->assign,
-                                      .place = place->place,
-                                      .first_rank = place->first_rank,
-                                      .local_rank = local_rank,
-                                      .job_id = host->settings.job_name,
-                                      .pod_name = host->settings.pod_name,
-                                      .folder = host->files.folder,
-                                      .strategy_json = host->files.strategy_json,
-                                      .strategy_file = host->files.strategy_file,
-                                      .progress_file = host->children[local_rank].progress.path,
-                                      .auto_parallel_json = host->files.auto_parallel_json,
-                                      .auto_parallel_file = host->files.auto_parallel_file,
-                                      .encrypts = host->files.encrypts,
-                                      .nccl_rings =
-                                          own_files_nccl_rings(&host->files, place->assign->world)};
+    struct environment_input input = {
+        .base = environ,
+        .assign = place->assign,
+        .place = place->place,
+        .first_rank = place->first_rank,
+        .local_rank = local_rank,
+        .job_id = host->settings.job_name,
+        .pod_name = host->settings.pod_name,
+        .folder = host->files.folder,
+        .strategy_json = host->files.strategy_json,
+        .strategy_file = host->files.strategy_file,
+        .progress_file = host->children[local_rank].progress.path,
+        .generation_pipe = host->children[local_rank].generations.path,
+        .auto_parallel_json = host->files.auto_parallel_json,
+        .auto_parallel_file = host->files.auto_parallel_file,
+        .encrypts = host->files.encrypts,
+        .nccl_rings = own_files_nccl_rings(&host->files, place->assign->world)};
     int rc = own_files_rank_table(&host->files, place->assign, &rank_table, err);
 
     if (rc < 0)
         return rc;
     input.rank_table_file = rank_table;
-    *out = environment_shorten(environment_build(&input), &backup_json);
+    *out = environment_build(&input);
+    return 0;
+}
+
+/* The same as a process can have it, and the files that it names. */
+static int own_environment(struct host *host, int local_rank, const struct supervisor_place *place,
+                           char ***out, struct fleet_error *err)
+{
+    FLEET_AUTO_FREE char *backup_json = NULL;
+    FLEET_AUTO_FREE char *backup = NULL;
+    int rc = whole_environment(host, local_rank, place, out, err);
+
+    if (rc < 0)
+        return rc;
+    *out = environment_shorten(*out, &backup_json);
     if (!backup_json)
         return 0;
     rc = own_files_backup(&host->files, place->first_rank + local_rank, backup_json, &backup, err);
@@ -136,9 +151,9 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
     int rc;
 
     if (place) {
-        if ((rc = host_child_open_progress(child, &progress, err)) < 0 ||
+        if ((rc = host_child_open_channels(child, &progress, err)) < 0 ||
             (rc = own_environment(host, local_rank, place, &environment, err)) < 0) {
-            host_child_close_progress(child);
+            host_child_close_channels(child);
             return rc;
         }
         launch.progress = progress;
@@ -160,7 +175,7 @@ static int host_start(void *user, int local_rank, const struct supervisor_place 
         (void)fleet_child_reap(pid);
     }
     if (rc < 0)
-        host_child_close_progress(child);
+        host_child_close_channels(child);
     return rc;
 }
 
@@ -169,6 +184,29 @@ static void host_signal(void *user, int local_rank, int signal_number)
     struct host *host = user;
 
     trainer_process_signal(&host->children[local_rank].process, signal_number);
+}
+
+/* A trainer that is not told of a generation does not leave it, so the supervisor ends it. */
+static void host_renew(void *user, int local_rank, const struct supervisor_place *place)
+{
+    struct host *host = user;
+    struct generation_channel *channel = &host->children[local_rank].generations;
+    char **environment = NULL;
+    struct fleet_error err;
+    int rc;
+
+    if (!place) {
+        rc = generation_channel_end(channel, &err);
+    } else {
+        rc = whole_environment(host, local_rank, place, &environment, &err);
+        if (rc == 0)
+            rc = generation_channel_begin(channel, place->assign->generation.counter, environment,
+                                          environ, &err);
+        environment_free(environment);
+    }
+    if (rc < 0)
+        fleet_log_warning("Trainer was not told of a generation",
+                          FLEET_INT("localRank", local_rank), FLEET_STR("err", err.text));
 }
 
 static void host_send(void *user, int local_rank, const struct link_message *message)
@@ -324,6 +362,7 @@ struct supervisor_host host_functions(struct host *host)
 {
     return (struct supervisor_host){.start = host_start,
                                     .signal = host_signal,
+                                    .renew = host_renew,
                                     .send = host_send,
                                     .rank = host_rank,
                                     .member = host_member,
@@ -339,7 +378,7 @@ void host_close(struct host *host)
 {
     for (int i = 0; i < host->settings.processes; i++) {
         host_child_unwatch(&host->children[i]);
-        host_child_close_progress(&host->children[i]);
+        host_child_close_channels(&host->children[i]);
         trainer_process_release(&host->children[i].process);
         if (host->children[i].listener >= 0)
             (void)close(host->children[i].listener);

@@ -10,6 +10,7 @@
  *   end  ─▶ supervisor_exited            member_client ─▶ deliver ─▶ supervisor_order
  */
 
+#include "agent/generation_channel.h"
 #include "agent/journal.h"
 #include "agent/loop.h"
 #include "agent/own_files.h"
@@ -33,6 +34,7 @@ struct host_child {
     struct loop_watch *link_watch, *stream_watches[2];
     int listener;                     /* built-in: stays open over restarts; -1 = own trainer */
     struct progress_channel progress; /* own trainer: closed while it does not run */
+    struct generation_channel generations; /* the same */
     struct loop_watch *progress_watch;
     bool is_leader_gone; /* own trainer, asked to end: others of its process group still run */
     int wait_status;     /* of its first process, once that has ended */

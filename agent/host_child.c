@@ -120,7 +120,7 @@ static void on_progress(void *user)
     progress_channel_read(&child->progress, &handlers);
 }
 
-void host_child_close_progress(struct host_child *child)
+void host_child_close_channels(struct host_child *child)
 {
     loop_watch_free(child->progress_watch);
     child->progress_watch = NULL;
@@ -129,13 +129,17 @@ void host_child_close_progress(struct host_child *child)
                           FLEET_INT("ignored", child->progress.bad_lines),
                           FLEET_INT("lines", child->progress.lines));
     progress_channel_close(&child->progress);
+    generation_channel_close(&child->generations);
 }
 
-int host_child_open_progress(struct host_child *child, int *out_fd, struct fleet_error *err)
+int host_child_open_channels(struct host_child *child, int *out_fd, struct fleet_error *err)
 {
     int rc =
         progress_channel_open(&child->progress, child->host->files.folder, child->local_rank, err);
 
+    if (rc == 0)
+        rc = generation_channel_open(&child->generations, child->host->files.folder,
+                                     child->local_rank, err);
     if (rc == 0)
         rc = *out_fd = progress_channel_writer(&child->progress, err);
     if (rc < 0)
@@ -185,7 +189,7 @@ static void child_ended(struct host_child *child, pid_t pid)
     if (child->progress_watch)
         on_progress(child);
     trainer_process_ended(&child->process);
-    host_child_close_progress(child);
+    host_child_close_channels(child);
     host_child_unwatch(child);
     if (pid > 0)
         child->wait_status = fleet_child_reap(pid);

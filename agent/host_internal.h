@@ -10,8 +10,9 @@
 int host_child_watch(struct host_child *child, struct fleet_error *err);
 void host_child_unwatch(struct host_child *child);
 
-/* The channel of an own trainer; *out_fd is the end that the trainer inherits, the caller's. */
-int host_child_open_progress(struct host_child *child, int *out_fd, struct fleet_error *err);
-void host_child_close_progress(struct host_child *child);
+/* The channels of an own trainer; *out_fd is the end that it inherits of that for progress, the
+ * caller's. */
+int host_child_open_channels(struct host_child *child, int *out_fd, struct fleet_error *err);
+void host_child_close_channels(struct host_child *child);
 
 #endif

@@ -37,6 +37,7 @@ static const struct fleet_field fields[] = {
     COUNT("tokens", tokens, 0),
     COUNT("checkpoint", checkpoint, -1),
     COUNT("resumed", resumed, -1),
+    COUNT("waiting", left, -1),
     NUMBER("loss", loss),
     NUMBER("gradNorm", gradient_norm),
     NUMBER("learningRate", learning_rate),
@@ -47,6 +48,7 @@ static const struct fleet_field fields[] = {
      .offset = offsetof(struct progress_line, path),
      .count_max = PATH_MAX_SIZE},
     {.name = "ready", .kind = FLEET_FIELD_BOOL, .offset = offsetof(struct progress_line, is_ready)},
+    {.name = "stays", .kind = FLEET_FIELD_BOOL, .offset = offsetof(struct progress_line, stays)},
     {0},
 };
 

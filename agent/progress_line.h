@@ -12,6 +12,8 @@
  *   tokensPerSecond  now                                     evaluationLoss   on held-out data
  *   checkpoint       step of a checkpoint that is complete   path             its folder
  *   resumed          step that this process goes on from     ready            true: about to train
+ *   stays            true: it joins later generations in process (fleet_job.h)
+ *   waiting          number of the generation that it has left
  *
  * Other keys are ignored. NaN and Infinity, which Python's json module writes, are read as null. A
  * number that is null counts as absent.
@@ -34,7 +36,8 @@ struct progress_line {
     int64_t checkpoint;                                           /* -1 = not said */
     char *path;                                                   /* heap; NULL = not said */
     int64_t resumed;                                              /* -1 = not said */
-    bool is_ready;
+    bool is_ready, stays;
+    int64_t left; /* "waiting"; -1 = not said */
 };
 
 /*

@@ -11,6 +11,9 @@
  *    │                              │ permanent                                      ▼
  *    └── (own trainer, abort)       └──────────────▶ GONE ◀────── exit 0 ────── FINISHED
  *
+ *  An own trainer that stays goes RUNNING -> WAITING -> RUNNING as a built-in one: by its lines
+ *  (supervisor_progress()) and by renew().
+ *
  * The supervisor:
  *
  *   WORKING ── leave, done, refused, SIGTERM: begin_ending ──▶ ENDING ── all trainers gone ──▶ over
@@ -27,7 +30,8 @@
  *  (1) An end that the agent did not order is reported to the hub within the call that notices it.
  *  (2) Nothing is started while ENDING; every trainer gets at most grace_ms, then SIGKILL.
  *  (3) The first cause is kept: what happens to a trainer after the order to end is no failure.
- *  (4) A trainer that does not answer the order to leave a generation within ABORT_TIMEOUT_MS is
+ *  (4) A trainer that does not answer the order to leave a generation within SUPERVISOR_LEAVE_MS
+ *      is
  *      killed, which is a failure like any other. A trainer that sends nothing for SILENCE_MS is
  *      stopped or stuck, and is killed as well. If it holds state, it first only counts as down,
  *      and may come back. It is killed once other trainers hold that state or have gone on without
@@ -175,7 +179,7 @@ void supervisor_start_trainer(struct supervisor *s, int local_rank, double now_m
     t->words[0] = t->cause[0] = '\0';
     t->step = -1;
     t->part = (struct fleet_part){0};
-    t->is_permanent = t->is_awaited = false;
+    t->is_permanent = t->is_awaited = t->stays = t->has_left = false;
     t->loss = NAN;
     if (s->config.has_own_trainer) {
         t->generation = s->place.assign->generation;

@@ -35,6 +35,9 @@ struct supervisor_host {
     int (*start)(void *user, int local_rank, const struct supervisor_place *place,
                  struct fleet_error *err);
     void (*signal)(void *user, int local_rank, int signal_number);
+    /* Tell an own trainer that stays (supervisor_progress()): `place` is its place in a new
+     * generation, NULL: its generation has ended. Optional, if no trainer stays. */
+    void (*renew)(void *user, int local_rank, const struct supervisor_place *place);
     /* A message to a trainer that has a link; nothing happens if the link is gone. */
     void (*send)(void *user, int local_rank, const struct link_message *message);
     /* Its output is prefixed with this rank from now on. */
@@ -84,7 +87,12 @@ void supervisor_refuse(struct supervisor *supervisor, enum fleet_cause cause, co
 void supervisor_message(struct supervisor *supervisor, int local_rank,
                         const struct link_message *message, double now_ms);
 
-/* An own trainer reported a line; those of rank 0 count, others are dropped. */
+/*
+ * An own trainer reported a line. Progress counts from rank 0 only. A trainer that reports `stays`
+ * is not ended for a new generation: it gets it by renew(), after it has reported which generation
+ * it left. If it leaves one that no other rank has left, or does not leave one that has ended, it
+ * is killed.
+ */
 void supervisor_progress(struct supervisor *supervisor, int local_rank,
                          const struct progress_line *line, double now_ms);
 

@@ -40,6 +40,8 @@ struct supervised_trainer {
     struct fleet_generation generation; /* the generation that it was started for */
     int rank;                           /* its rank in that generation */
     bool is_awaited;                    /* its first report starts the training of the generation */
+    bool stays;                         /* it joins later generations in process */
+    bool has_left;                      /* it stays, and has left the generation by itself */
     double loss;                        /* the loss that it reported last, NaN = none */
 };
 
@@ -72,6 +74,9 @@ void supervisor_report_up(struct supervisor *s, int local_rank);
  * gets the report within this call (1). */
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
+
+/* The time from the end of a generation until its trainers must have left it. */
+#define SUPERVISOR_LEAVE_MS 60000.0
 
 /* Own trainer: it was started. Report its phases to the hub. */
 void supervisor_report_started(struct supervisor *s, int local_rank);

@@ -11,8 +11,6 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/memory.h"
 
-#define ABORT_TIMEOUT_MS 60000.0
-
 /* ---- what the hub says ----------------------------------------------------------------------- */
 
 static char **addresses_in_rank_order(const struct message_assign *assign)
@@ -51,11 +49,29 @@ static struct link_message to_link_assign(const struct member_action *action)
     return m;
 }
 
+/* It goes on in the new generation. If it has not left the old one, it has time to do so. */
+static void renew_own(struct supervisor *s, int local_rank, double now_ms)
+{
+    struct supervised_trainer *t = &s->trainers[local_rank];
+    bool has_left = t->has_left || t->state == TRAINER_WAITING;
+
+    t->generation = s->place.assign->generation;
+    t->rank = s->place.first_rank + local_rank;
+    t->state = TRAINER_RUNNING;
+    t->step = -1;
+    t->loss = NAN;
+    t->has_left = t->is_awaited = false;
+    t->kill_at_ms = has_left ? INFINITY : now_ms + SUPERVISOR_LEAVE_MS;
+    s->host.renew(s->host.user, local_rank, &s->place);
+}
+
 static void assign_own(struct supervisor *s, int local_rank, double now_ms)
 {
     struct supervised_trainer *t = &s->trainers[local_rank];
 
-    if (t->is_alive) { /* the new environment needs a new process */
+    if (t->is_alive && t->stays && !t->is_stopping) {
+        renew_own(s, local_rank, now_ms);
+    } else if (t->is_alive) { /* the new environment needs a new process */
         t->is_stopping = true;
         t->kill_at_ms = now_ms + s->config.grace_ms;
         s->host.signal(s->host.user, local_rank, SIGTERM);
@@ -87,6 +103,25 @@ static void assign_trainers(struct supervisor *s, const struct member_action *ac
     link_message_release(&m);
 }
 
+static void abort_own(struct supervisor *s, int local_rank, double now_ms)
+{
+    struct supervised_trainer *t = &s->trainers[local_rank];
+
+    if (t->has_left) {
+        t->has_left = false;
+        t->state = TRAINER_WAITING;
+        t->kill_at_ms = INFINITY;
+        supervisor_report_up(s, local_rank); /* this may bring the next assign at once */
+    } else if (t->stays && !t->is_stopping) {
+        t->kill_at_ms = now_ms + SUPERVISOR_LEAVE_MS;
+        s->host.renew(s->host.user, local_rank, NULL);
+    } else {
+        t->is_stopping = true;
+        s->host.signal(s->host.user, local_rank, SIGTERM);
+        t->kill_at_ms = now_ms + s->config.grace_ms;
+    }
+}
+
 static void abort_trainers(struct supervisor *s, const struct member_action *action, double now_ms)
 {
     struct link_message m = {.kind = LINK_ABORT, .generation = action->generation};
@@ -105,12 +140,10 @@ static void abort_trainers(struct supervisor *s, const struct member_action *act
         if (t->state != TRAINER_RUNNING || !t->is_alive)
             continue;
         if (s->config.has_own_trainer) {
-            t->is_stopping = true;
-            s->host.signal(s->host.user, i, SIGTERM);
-            t->kill_at_ms = now_ms + s->config.grace_ms;
+            abort_own(s, i, now_ms);
         } else {
             s->host.send(s->host.user, i, &m);
-            t->kill_at_ms = now_ms + ABORT_TIMEOUT_MS; /* (4) */
+            t->kill_at_ms = now_ms + SUPERVISOR_LEAVE_MS; /* (4) */
         }
     }
 }

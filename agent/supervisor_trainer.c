@@ -13,9 +13,10 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 
-#define CLOSED_GRACE_MS   5000.0 /* between the end of a link and the end of its process */
-#define EXIT_RESTART      101    /* as in Paddle: the trainer asks for a restart */
-#define EXIT_RESTART_PLAN 102    /* the same, for a new parallel plan */
+#define CLOSED_GRACE_MS   5000.0  /* between the end of a link and the end of its process */
+#define ALONE_MS          10000.0 /* until the hub ends a generation that a trainer has left */
+#define EXIT_RESTART      101     /* as in Paddle: the trainer asks for a restart */
+#define EXIT_RESTART_PLAN 102     /* the same, for a new parallel plan */
 
 /* ---- what trainers say ----------------------------------------------------------------------- */
 
@@ -230,14 +231,37 @@ static void report_step(struct supervisor *s, struct supervised_trainer *t,
     supervisor_apply(s, &out);
 }
 
+/* It stays, and has left generation line->left. */
+static void take_left(struct supervisor *s, int local_rank, int64_t left, double now_ms)
+{
+    struct supervised_trainer *t = &s->trainers[local_rank];
+
+    if (s->is_ending || t->is_stopping || t->state != TRAINER_RUNNING)
+        return;
+    if (left < t->generation.counter) { /* the next one is on its way already */
+        t->kill_at_ms = INFINITY;
+    } else if (s->has_place) { /* the hub has not ended the generation: will it? */
+        t->has_left = true;
+        t->kill_at_ms = now_ms + ALONE_MS;
+    } else {
+        t->state = TRAINER_WAITING;
+        t->kill_at_ms = INFINITY;
+        supervisor_report_up(s, local_rank);
+    }
+}
+
 void supervisor_progress(struct supervisor *s, int local_rank, const struct progress_line *line,
                          double now_ms)
 {
     struct supervised_trainer *t = &s->trainers[local_rank];
     struct member_output out = {0};
 
-    (void)now_ms;
-    if (!s->config.has_own_trainer || !s->member || !t->is_alive || t->rank != 0)
+    if (!s->config.has_own_trainer || !s->member || !t->is_alive)
+        return;
+    t->stays |= line->stays && s->host.renew;
+    if (t->stays && line->left >= 0)
+        take_left(s, local_rank, line->left, now_ms);
+    if (t->rank != 0)
         return;
     take_first_report(s, local_rank, line);
     report_step(s, t, line);
@@ -337,7 +361,7 @@ void supervisor_exited(struct supervisor *s, int local_rank, int wait_status, do
     t->kill_at_ms = INFINITY;
     if (s->is_ending || (t->state == TRAINER_FINISHED && exit_code == 0))
         t->state = TRAINER_GONE;
-    else if (t->is_stopping)
+    else if (t->is_stopping || (t->state == TRAINER_WAITING && t->stays && exit_code == 0))
         own_stopped(s, local_rank, now_ms);
     else if (s->config.has_own_trainer && exit_code == 0)
         finish_own(s, local_rank);

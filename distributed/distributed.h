@@ -48,6 +48,15 @@ int world_encryption(bool *out, struct fleet_error *err);
  * tcp_address_parse(); -errno. */
 int endpoint_listen(const char *endpoint, int rank, struct fleet_error *err);
 
+/* fleet_env_init() that fails with -ECANCELED when the descriptor `stop` is readable; -1: none. */
+int world_connect(int stop, struct fleet_error *err);
+
+/* Any thread: abort the operations of the world and its groups, if there is a world. */
+void world_abort(void);
+
+/* The agent has ended the generation of a process that stays (fleet_job.h): -ECANCELED. */
+int generation_check(const char *what, struct fleet_error *err);
+
 /* Give up the group's task; its owner still frees it. */
 void task_give_up(struct fleet_task *task);
 

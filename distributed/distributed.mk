@@ -50,7 +50,7 @@ install-library: library ## the library, its headers, its pkg-config file and it
 # The tests are users of the library, not of our archives.
 LIBRARY_TESTS := $(OUT)/tests/unit/test_role \
     $(addprefix $(OUT)/tests/integration/,test_ddp test_ddp_use test_distributed test_dtensor test_dtensor_use test_fleet_init test_group_shard test_program_use \
-        test_fleet_data test_fs test_fs_hdfs_real test_fs_s3 test_fs_webhdfs test_ps test_ps_click test_ps_faults \
+        test_fleet_data test_fleet_job test_fs test_fs_hdfs_real test_fs_s3 test_fs_webhdfs test_ps test_ps_click test_ps_faults \
         test_recompute test_rpc test_spawn test_split)
 $(LIBRARY_TESTS): %: %.o $(LIBRARY)
 	@echo "  ld $@"; $(CC) $(LDFLAGS) -o $@ $< $(LIBRARY) -Wl,-rpath,$(abspath build/lib) -lcmocka -lpthread -lm

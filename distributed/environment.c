@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -25,6 +26,9 @@
 static struct fleet_group *groups;
 static int last_id;
 static int listener = -1;
+
+static pthread_mutex_t abort_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct comm *abortable; /* under the lock: that of the world */
 
 int fleet_env_read(struct fleet_env *out, struct fleet_error *err)
 {
@@ -114,11 +118,12 @@ int world_encryption(bool *out, struct fleet_error *err)
     return 0;
 }
 
-static int connect_world(const struct fleet_env *env, struct comm **out, struct fleet_error *err)
+static int connect_world(const struct fleet_env *env, int stop, struct comm **out,
+                         struct fleet_error *err)
 {
     const char *endpoints = getenv("PADDLE_TRAINER_ENDPOINTS");
     struct comm_tcp_options options = {
-        .rank = env->rank, .world = env->world, .stop = -1, .neighbours = COMM_NEIGHBOURS_DIRECT};
+        .rank = env->rank, .world = env->world, .stop = stop, .neighbours = COMM_NEIGHBOURS_DIRECT};
     const char **addresses;
     char *text;
     int rc;
@@ -181,7 +186,22 @@ static int add_group(struct comm *comm, const int *ranks, int count, int timeout
     return 0;
 }
 
-int fleet_env_init(struct fleet_error *err)
+static void set_abortable(struct comm *comm)
+{
+    (void)pthread_mutex_lock(&abort_lock);
+    abortable = comm;
+    (void)pthread_mutex_unlock(&abort_lock);
+}
+
+void world_abort(void)
+{
+    (void)pthread_mutex_lock(&abort_lock);
+    if (abortable)
+        comm_abort(abortable);
+    (void)pthread_mutex_unlock(&abort_lock);
+}
+
+int world_connect(int stop, struct fleet_error *err)
 {
     struct fleet_env env;
     struct comm *comm = NULL;
@@ -192,7 +212,7 @@ int fleet_env_init(struct fleet_error *err)
         return 0;
     rc = fleet_env_read(&env, err);
     if (rc == 0 && env.world > 1)
-        rc = connect_world(&env, &comm, err);
+        rc = connect_world(&env, stop, &comm, err);
     else if (rc == 0)
         comm = comm_local_new();
     if (rc == 0)
@@ -202,7 +222,13 @@ int fleet_env_init(struct fleet_error *err)
         return fleet_error_wrap(err, "fleet_env_init");
     }
     last_id = 0;
+    set_abortable(comm);
     return 0;
+}
+
+int fleet_env_init(struct fleet_error *err)
+{
+    return world_connect(-1, err);
 }
 
 static void free_group(struct fleet_group *group)
@@ -216,6 +242,7 @@ static void free_group(struct fleet_group *group)
 
 void fleet_env_release(void)
 {
+    set_abortable(NULL);
     while (groups) { /* the world last */
         struct fleet_group **at = &groups;
         struct fleet_group *group;
@@ -349,6 +376,8 @@ int group_ready(const char *what, struct fleet_group *group, struct fleet_group 
         return fleet_error(err, FLEET_NOT_INITIALIZED, "%s: call fleet_env_init() first", what);
     if (!group)
         group = groups;
+    if (generation_check(what, err) < 0)
+        return -ECANCELED;
     if (!group->comm)
         return fleet_error(err, FLEET_NOT_MEMBER, "%s: rank %d is not a member of group %d", what,
                            groups->comm->rank, group->id);

@@ -339,37 +339,61 @@ static void test_own_trainer__a_c_program_that_is_killed_resumes(void **state)
     release(&run);
 }
 
-/* The example of the documentation with fleet.h. Rank 0, which writes its checkpoints, is lost. */
-static void test_own_trainer__the_fleet_h_example_resumes(void **state)
+/* The example of the documentation with fleet.h, which sleeps after each step. Here rank 0 of the
+ * first generation dies instead, after step 45. */
+static void build_fleet_example(void)
+{
+    char path[128], command[768];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/die.h", folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fputs(
+        "#include <fleet/fleet.h>\n#include <signal.h>\n#include <stdlib.h>\n#include <time.h>\n"
+        "#define nanosleep(a, b) \\\n"
+        "    (step == 45 && fleet_rank(0) == 0 && \\\n"
+        "     atoi(getenv(\"FLEET_GENERATION\")) == 1 && raise(SIGKILL))\n",
+        file);
+    (void)fclose(file);
+    (void)snprintf(command, sizeof(command),
+                   "cc -Iinclude -include %s/die.h -o %s/fleet_trainer docs/examples/own-trainer.c "
+                   "-Lbuild/lib -lfleet -Wl,-rpath,\"$PWD/build/lib\"",
+                   folder, folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Rank 0 writes the checkpoints and is lost. The other rank stays, and gives its state to the
+ * process that replaces it. */
+static void test_own_trainer__the_fleet_h_example_goes_on_in_process(void **state)
 {
     char command[768];
     struct run run;
 
     (void)state;
-    (void)snprintf(command, sizeof(command),
-                   "cc -Iinclude -o %s/fleet_trainer docs/examples/own-trainer.c -Lbuild/lib "
-                   "-lfleet -Wl,-rpath,\"$PWD/build/lib\"",
-                   folder);
-    assert_int_equal(system(command), 0);
-    (void)snprintf(command, sizeof(command), "[env, CHECKPOINTS=%s, %s/fleet_trainer]", folder,
-                   folder);
+    build_fleet_example();
+    (void)snprintf(command, sizeof(command), "[env, CHECKPOINTS=%s/fleet, %s/fleet_trainer]",
+                   folder, folder);
     start_own_job(&run, write_own_job("fleet", command, ""));
-    wait_for_words(&run, "\"checkpoint\",\"step\":40,");
-    strike(&run, 0, false, SIGKILL);
     wait_for_end(&run);
     expect_exit(&run, 0);
-    /* Rank 1 fails when its collective does, and its agent may be the first to report. */
-    assert_true(strstr(run.out.text, "\"cause\":\"MemberLost\",\"member\":0") ||
-                strstr(run.out.text, "\"cause\":\"TrainerFailed\",\"member\":1"));
+    expect_words(&run.out, "\"cause\":\"MemberLost\",\"member\":0");
+    expect_words(&run.err, "[1] rank 1 of 2 goes on from step 4"); /* 44 or 45, not 40 */
+    assert_null(strstr(run.err.text, "goes on from step 40"));
+    assert_true(strstr(run.out.text, "\"lostSteps\":0}") ||
+                strstr(run.out.text, "\"lostSteps\":1}"));
     expect_words(&run.out, "\"state\":\"Succeeded\",\"steps\":200,");
     expect_words(&run.err, "[1] rank 1 of 2: y = 2.998 x + 1.001\n");
     expect_nothing_left(&run);
     release(&run);
 }
 
-/* Each rank says what it was given, and rank 1 fails once, so that there is another generation. */
+/* Each rank says what it was given, and rank 1 fails once, so that there is another generation. It
+ * waits for the words of rank 0, which is ended then. */
 #define SECRETIVE_TRAINER                                                              \
     "echo secret $FLEET_GENERATION $RANK $FLEET_DATA_ENCRYPTION $FLEET_WORLD_SECRET\n" \
+    "[ $RANK = 0 ] && touch $WHERE/said\n"                                             \
+    "until [ -e $WHERE/said ]; do sleep 0.1; done\n"                                   \
     "[ $RANK$FLEET_GENERATION = 11 ] && exit 3\n"                                      \
     "[ $FLEET_GENERATION = 1 ] && sleep 600\n"                                         \
     "exit 0\n"
@@ -451,7 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_own_trainer__all_of_a_process_group_may_save),
         cmocka_unit_test(test_own_trainer__its_plan_claims_nothing),
         cmocka_unit_test(test_own_trainer__a_c_program_that_is_killed_resumes),
-        cmocka_unit_test(test_own_trainer__the_fleet_h_example_resumes),
+        cmocka_unit_test(test_own_trainer__the_fleet_h_example_goes_on_in_process),
         cmocka_unit_test(test_own_trainer__ranks_share_a_new_secret_in_each_generation),
         cmocka_unit_test(test_own_trainer__the_pytorch_example_resumes),
     };

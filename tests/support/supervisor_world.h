@@ -89,6 +89,16 @@ static inline void host_signal(void *user, int local_rank, int signal_number)
     fleet_strbuf_appendf(&((struct world *)user)->log, "signal %d %d\n", local_rank, signal_number);
 }
 
+static inline void host_renew(void *user, int local_rank, const struct supervisor_place *place)
+{
+    struct world *w = user;
+
+    expect_trainer(w, local_rank);
+    if (place)
+        expect_place(w, place);
+    fleet_strbuf_appendf(&w->log, "renew %d%s\n", local_rank, place ? " placed" : "");
+}
+
 static inline void host_send(void *user, int local_rank, const struct link_message *m)
 {
     struct world *w = user;
@@ -213,6 +223,7 @@ static inline void open_pod(struct world *w, bool has_own_trainer, int processes
                                        .seed = 7};
     struct supervisor_host host = {.start = host_start,
                                    .signal = host_signal,
+                                   .renew = host_renew,
                                    .send = host_send,
                                    .rank = host_rank,
                                    .member = host_member,

@@ -46,6 +46,12 @@ static void test_progress_line__reads_what_a_trainer_may_say(void **state)
     assert_true(line.is_ready);
     assert_int_equal(line.resumed, 0);
     assert_int_equal(line.step, -1);
+    assert_false(line.stays);
+    assert_int_equal(line.left, -1);
+    progress_line_release(&line);
+    assert_int_equal(parse("{\"stays\":true,\"waiting\":7}", &line, NULL), 0);
+    assert_true(line.stays);
+    assert_int_equal(line.left, 7);
     progress_line_release(&line);
 }
 

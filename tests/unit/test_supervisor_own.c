@@ -217,6 +217,107 @@ test_supervisor__an_own_trainer_that_does_not_end_is_killed_after_its_grace(void
     close_world(&w);
 }
 
+/* ---- own trainers that stay ------------------------------------------------------------------ */
+
+static void open_staying(struct world *w)
+{
+    open_running(w);
+    report(w, "{\"stays\": true}");
+    expect(w, "");
+}
+
+/* It gets no signal, and the same process goes on in the next generation. */
+static void test_supervisor__an_own_trainer_that_stays_joins_the_next_generation(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_staying(&w);
+    hub_aborts(&w);
+    expect(&w, "renew 0\n");
+    report(&w, "{\"waiting\": 1}");
+    expect(&w, "hub ready\n");
+    assert_int_equal(member_state(w.member), MESSAGE_STATE_WAITING);
+    assert_true(isinf(supervisor_deadline(w.supervisor)));
+    hub_assigns(&w);
+    assert_non_null(strstr(w.log.text, "renew 0 placed\n"));
+    assert_null(strstr(w.log.text, "start"));
+    fleet_strbuf_clear(&w.log);
+    assert_true(isinf(supervisor_deadline(w.supervisor)));
+    supervisor_exited(w.supervisor, 0, EXITED(0), w.now);
+    expect(&w, "hub finished\n");
+    close_world(&w);
+}
+
+/* It has noticed the loss of a rank before the hub has, or has not noticed it when the next
+ * generation begins. */
+static void test_supervisor__an_own_trainer_that_stays_may_leave_early_or_late(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_staying(&w);
+    report(&w, "{\"waiting\": 1}");
+    expect(&w, "");
+    assert_int_equal(member_state(w.member), MESSAGE_STATE_RUNNING);
+    hub_aborts(&w);
+    expect(&w, "hub ready\n");
+    hub_assigns(&w);
+    fleet_strbuf_clear(&w.log);
+    hub_assigns(&w); /* the abort was lost, so the member orders it */
+    expect(&w, "renew 0\n");
+    assert_false(isinf(supervisor_deadline(w.supervisor)));
+    report(&w, "{\"waiting\": 2}");
+    assert_non_null(strstr(w.log.text, "renew 0 placed\n"));
+    assert_null(strstr(w.log.text, "signal"));
+    assert_true(isinf(supervisor_deadline(w.supervisor)));
+    close_world(&w);
+}
+
+/* A generation that goes on without it, and one that it does not leave. */
+static void test_supervisor__an_own_trainer_that_stays_alone_is_killed(void **state)
+{
+    struct world w;
+
+    (void)state;
+    open_staying(&w);
+    report(&w, "{\"waiting\": 1}");
+    w.now += 11000;
+    supervisor_tick(w.supervisor, w.now);
+    expect(&w, "signal 0 9\n");
+    supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
+    assert_non_null(strstr(w.log.text, "hub failed\n"));
+    close_world(&w);
+    open_staying(&w);
+    hub_aborts(&w);
+    fleet_strbuf_clear(&w.log);
+    w.now += 61000;
+    supervisor_tick(w.supervisor, w.now);
+    expect(&w, "signal 0 9\n");
+    close_world(&w);
+}
+
+/* While it waits it is killed, or ends: the next generation starts it again. */
+static void test_supervisor__an_own_trainer_that_stays_is_started_again_after_its_end(void **state)
+{
+    static const int ends[] = {SIGNALED(SIGKILL), EXITED(0)};
+    struct world w;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        open_staying(&w);
+        hub_aborts(&w);
+        report(&w, "{\"waiting\": 1}");
+        supervisor_exited(w.supervisor, 0, ends[i], w.now);
+        hub_assigns(&w);
+        assert_non_null(strstr(w.log.text, "start 0 placed\n"));
+        fleet_strbuf_clear(&w.log);
+        hub_aborts(&w); /* the new process has not said that it stays */
+        expect(&w, "signal 0 15\n");
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +332,10 @@ int main(void)
         cmocka_unit_test(test_supervisor__drops_what_other_ranks_report),
         cmocka_unit_test(
             test_supervisor__an_own_trainer_that_does_not_end_is_killed_after_its_grace),
+        cmocka_unit_test(test_supervisor__an_own_trainer_that_stays_joins_the_next_generation),
+        cmocka_unit_test(test_supervisor__an_own_trainer_that_stays_may_leave_early_or_late),
+        cmocka_unit_test(test_supervisor__an_own_trainer_that_stays_alone_is_killed),
+        cmocka_unit_test(test_supervisor__an_own_trainer_that_stays_is_started_again_after_its_end),
     };
     return cmocka_run_group_tests_name("supervisor_own", tests, NULL, NULL);
 }
