@@ -16,6 +16,10 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 
+_Static_assert(COMM_DEVICE_WALK_NODES <= FLEET_CUDA_TREE_NODES &&
+                   COMM_DEVICE_WALK_DEPTH <= FLEET_CUDA_TREE_DEPTH,
+               "the kernel makes each walk");
+
 struct comm_device {
     ncclComm_t comm; /* NULL once it is aborted */
     struct cuda_device *device;

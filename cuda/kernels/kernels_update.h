@@ -152,9 +152,11 @@ cudaError_t fleet_cuda_accumulate(cudaStream_t stream, float *accumulator, const
                                   int64_t count);
 
 #define FLEET_CUDA_TREE_NODES 128
+#define FLEET_CUDA_TREE_DEPTH 16
 
 /* to = the sum of the nodes in the order of the walk: a number pushes that node, -1 adds the two
- * on top. `to` may be a node. Depth of the stack at most 16: cudaErrorInvalidValue beyond. */
+ * on top. `to` may be a node. Depth of the stack at most FLEET_CUDA_TREE_DEPTH:
+ * cudaErrorInvalidValue beyond. */
 struct fleet_cuda_tree_sum {
     const float *nodes[FLEET_CUDA_TREE_NODES];
     int16_t walk[2 * FLEET_CUDA_TREE_NODES];

@@ -11,7 +11,7 @@
 #include "cuda/kernels/device.cuh"
 
 #define THREADS 128
-#define DEPTH   16
+#define DEPTH   FLEET_CUDA_TREE_DEPTH
 
 __global__ void __launch_bounds__(THREADS)
     accumulate_kernel(float *accumulator, const float *addend, int64_t count)

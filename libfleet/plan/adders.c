@@ -138,3 +138,15 @@ int adders_slots(int64_t leaves, int world)
     }
     return most;
 }
+
+/* The sums of earlier rounds are as many as a number below `leaves` has ones. */
+bool adders_fit_device(int world, int64_t leaves)
+{
+    return world <= ADDERS_DEVICE_NODES - ADDERS_DEVICE_DEPTH &&
+           leaves < INT64_C(1) << (ADDERS_DEVICE_DEPTH - 1);
+}
+
+size_t adders_device_bytes(int world, int64_t limit)
+{
+    return (size_t)(world * limit) * sizeof(float);
+}

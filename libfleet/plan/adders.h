@@ -15,6 +15,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ownership;
@@ -43,5 +44,16 @@ int64_t adders_limit(const struct ownership *map, int64_t count, int64_t first, 
 
 /* Sums that an adder holds at most between two rounds, at least 1: the first one gets the sum. */
 int adders_slots(int64_t leaves, int world);
+
+/* Kernels add up at most so many sums at a time, and keep so many under way (tree_sum.cu). */
+#define ADDERS_DEVICE_NODES 128
+#define ADDERS_DEVICE_DEPTH 16
+
+/* Can devices add up a round of `world` ranks? Else the host does. */
+bool adders_fit_device(int world, int64_t leaves);
+
+/* Device memory for what a rank gets of all ranks, if it adds up at most `limit` elements of a
+ * bucket. */
+size_t adders_device_bytes(int world, int64_t limit);
 
 #endif

@@ -40,6 +40,17 @@ static size_t received_bytes(int64_t count, int ranks, int64_t inputs, size_t si
     return (size_t)((count + ranks - 1) / ranks * inputs) * size;
 }
 
+/* What a rank gets of the micro-batches of all ranks. */
+static size_t divided_bytes(const struct plan *plan, const struct program_op *op, int ranks)
+{
+    const struct op_attributes *a = &op->attributes;
+
+    if (op->section != PROGRAM_SECTION_MICRO_BATCH || !adders_fit_device(ranks, plan->leaves))
+        return 0;
+    return adders_device_bytes(ranks, adders_limit(&plan->ownership, plan->program.flat_count,
+                                                   a->flat_first, a->flat_first + a->flat_count));
+}
+
 static size_t received_by(const struct plan *plan, const struct program_op *op)
 {
     const struct program_var *x = operand_in(&plan->program, op, 0);
@@ -54,7 +65,7 @@ static size_t received_by(const struct plan *plan, const struct program_op *op)
     switch (op->kind) {
     case OP_TREE_SUM:
         if (adders_are_used(&plan->program))
-            return 0; /* the host adds */
+            return divided_bytes(plan, op, ranks);
         (void)tree_slots_max(plan->leaves, ranks, &nodes);
         return received_bytes(op->attributes.flat_count, ranks, nodes, sizeof(float));
     case OP_ALL_REDUCE:

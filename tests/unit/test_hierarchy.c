@@ -9,8 +9,8 @@
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
+#include "tests/support/tree_values.h"
 #include "tests/unit/comm_ranks.h"
-#include "tests/unit/tree_values.h"
 
 struct sum_case {
     int world, block;

@@ -19,8 +19,8 @@
 #include "agent/runtime/comm/comm.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/tree.h"
+#include "tests/support/tree_values.h"
 #include "tests/unit/comm_ranks.h"
-#include "tests/unit/tree_values.h"
 
 static float tree_sum(int64_t a, int64_t b, int64_t element)
 {

@@ -57,7 +57,10 @@ struct comm_device_fold {
 };
 
 /* to[i] = the sum of nodes[…][i] in the order of the walk: a number takes a node, -1 adds the last
- * two. `to` may be a node. */
+ * two. `to` may be a node. Each library takes so many nodes, and sums under way; -ENOTSUP: there
+ * are more than this one takes. */
+#define COMM_DEVICE_WALK_NODES 128
+#define COMM_DEVICE_WALK_DEPTH 16
 struct comm_device_walk {
     const float *const *nodes;
     const int *walk;
@@ -169,6 +172,8 @@ void *comm_device_scratch(struct comm *comm, size_t bytes, struct fleet_error *e
 int comm_device_copy(struct comm *comm, struct backend *queue, void *to, const void *from,
                      size_t bytes, struct fleet_error *err);
 int comm_device_cast(struct comm *comm, struct backend *queue, const struct comm_device_cast *cast,
+                     struct fleet_error *err);
+int comm_device_walk(struct comm *comm, struct backend *queue, const struct comm_device_walk *walk,
                      struct fleet_error *err);
 
 #endif

@@ -30,6 +30,12 @@ int comm_device_cast(struct comm *comm, struct backend *queue, const struct comm
     return comm->library->cast(comm->device, queue, cast, err);
 }
 
+int comm_device_walk(struct comm *comm, struct backend *queue, const struct comm_device_walk *walk,
+                     struct fleet_error *err)
+{
+    return comm->library->walk(comm->device, queue, walk, err);
+}
+
 /* What was begun is ready on all ranks. A rank that gives up is noticed by its connections. */
 static int wait_until_ready(struct comm *comm, double deadline_ms, struct fleet_error *err)
 {

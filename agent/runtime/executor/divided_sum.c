@@ -6,6 +6,7 @@
 
 #include "agent/runtime/comm/add.h"
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/executor/divided_sum_internal.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/plan/adders.h"
@@ -106,8 +107,8 @@ size_t divided_sum_workspace(struct divided_sum *sum, struct divided_range range
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static void add_message(struct divided_sum *sum, int peer, bool is_receive, float *data,
-                        int64_t count)
+void divided_sum_post(struct divided_sum *sum, int peer, bool is_receive, float *data,
+                      int64_t count)
 {
     if (sum->message_count == sum->message_capacity) {
         sum->message_capacity = sum->message_capacity ? 2 * sum->message_capacity : 64;
@@ -175,13 +176,13 @@ static void post(struct round *r, const struct adder_piece *piece, struct divide
 
     if (piece->rank != own) {
         if (own < r->ranks)
-            add_message(r->sum, piece->rank, false, r->bucket + (range.first - r->range.first),
-                        range.count);
+            divided_sum_post(r->sum, piece->rank, false, r->bucket + (range.first - r->range.first),
+                             range.count);
         return;
     }
     for (int p = 0; p < r->ranks; p++)
         if (p != own)
-            add_message(r->sum, p, true, r->received + p * r->stride + at, range.count);
+            divided_sum_post(r->sum, p, true, r->received + p * r->stride + at, range.count);
 }
 
 /* ---- additions ------------------------------------------------------------------------------- */
@@ -238,8 +239,7 @@ static void add_range(const struct round *r, struct divided_range range, int64_t
     }
 }
 
-/* Where a part of piece `number` lies in slot `slot`. */
-static float *slot_of(const struct divided_sum *sum, int number, int slot, int64_t first)
+float *divided_sum_place(const struct divided_sum *sum, int number, int slot, int64_t first)
 {
     const struct adder_piece *piece = &sum->pieces[number];
     int64_t place = slot == 0 ? sum->held[number] : piece->at;
@@ -257,12 +257,12 @@ static void add_piece(const struct round *r, int number, struct divided_range ra
     float *slots[DEPTH];
 
     for (int i = 0; i < used; i++)
-        slots[i] =
-            backend_map(r->backend, slot_of(r->sum, number, i, range.first), bytes, BACKEND_CHANGE);
+        slots[i] = backend_map(r->backend, divided_sum_place(r->sum, number, i, range.first), bytes,
+                               BACKEND_CHANGE);
     add_range(r, range, at, slots);
     for (int i = 0; i < used; i++)
-        backend_unmap(r->backend, slot_of(r->sum, number, i, range.first), bytes, BACKEND_CHANGE,
-                      slots[i]);
+        backend_unmap(r->backend, divided_sum_place(r->sum, number, i, range.first), bytes,
+                      BACKEND_CHANGE, slots[i]);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -313,6 +313,8 @@ int divided_sum_add(struct divided_sum *sum, struct comm *comm, struct backend *
 
     if (left <= 0)
         return 0;
+    if (divided_sum_is_on_device(sum, comm))
+        return divided_sum_add_on_device(sum, comm, backend, range, bucket, deadline_ms, err);
     r.ranks = left < sum->world ? (int)left : sum->world;
     r.stride = sum->stride;
     r.temporary = (float *)(before + sum->world);
@@ -328,10 +330,10 @@ int divided_sum_add(struct divided_sum *sum, struct comm *comm, struct backend *
 /* A whole piece in the first slot. */
 static float *sum_of(const struct divided_sum *sum, int number)
 {
-    return slot_of(sum, number, 0, sum->pieces[number].first);
+    return divided_sum_place(sum, number, 0, sum->pieces[number].first);
 }
 
-static bool moves(const struct divided_sum *sum, int number)
+bool divided_sum_moves(const struct divided_sum *sum, int number)
 {
     const bool *holders = sum->holders + number * sum->world;
     int count = 0;
@@ -339,6 +341,17 @@ static bool moves(const struct divided_sum *sum, int number)
     for (int r = 0; r < sum->world; r++)
         count += holders[r];
     return holders[sum->rank] && count > 1;
+}
+
+void divided_sum_post_shares(struct divided_sum *sum, int number, float *data)
+{
+    const struct adder_piece *piece = &sum->pieces[number];
+
+    if (piece->rank != sum->rank)
+        divided_sum_post(sum, piece->rank, true, data, piece->count);
+    for (int r = 0; r < sum->world && piece->rank == sum->rank; r++)
+        if (r != sum->rank && sum->holders[number * sum->world + r])
+            divided_sum_post(sum, r, false, data, piece->count);
 }
 
 static enum backend_access access_to(const struct divided_sum *sum, int number)
@@ -351,21 +364,19 @@ int divided_sum_share(struct divided_sum *sum, struct comm *comm, struct backend
 {
     int rc;
 
+    if (divided_sum_is_on_device(sum, comm))
+        return divided_sum_share_on_device(sum, comm, backend, deadline_ms, err);
     for (int i = 0; i < sum->piece_count; i++) {
         const struct adder_piece *piece = &sum->pieces[i];
-        if (!moves(sum, i))
+        if (!divided_sum_moves(sum, i))
             continue;
         sum->hosts[i] = backend_map(backend, sum_of(sum, i), (size_t)piece->count * sizeof(float),
                                     access_to(sum, i));
-        if (piece->rank != sum->rank)
-            add_message(sum, piece->rank, true, sum->hosts[i], piece->count);
-        for (int r = 0; r < sum->world && piece->rank == sum->rank; r++)
-            if (r != sum->rank && sum->holders[i * sum->world + r])
-                add_message(sum, r, false, sum->hosts[i], piece->count);
+        divided_sum_post_shares(sum, i, sum->hosts[i]);
     }
     rc = send_all(sum, comm, deadline_ms, err);
     for (int i = 0; i < sum->piece_count; i++)
-        if (moves(sum, i))
+        if (divided_sum_moves(sum, i))
             backend_unmap(backend, sum_of(sum, i), (size_t)sum->pieces[i].count * sizeof(float),
                           access_to(sum, i), sum->hosts[i]);
     return rc;

@@ -10,9 +10,10 @@
  * gets the complete sum. Each further slot has the elements that the rank adds up. After a round,
  * slot i holds the i-th of the subtrees that cover all leaves so far, from left to right.
  *
- * Messages have at most RUNTIME_EXCHANGE_PART elements of one adder at a time. Additions run in
- * blocks whose intermediate sums stay in the cache. One thread calls; nothing is allocated after
- * the first update.
+ * On the host, messages have at most RUNTIME_EXCHANGE_PART elements of one adder at a time, and
+ * additions run in blocks whose intermediate sums stay in the cache. If the communicator has the
+ * library of the devices (comm/device.h), the devices send whole parts and add: the bits are the
+ * same. One thread calls; nothing is allocated after the first update.
  */
 
 #include <stdbool.h>
@@ -65,7 +66,8 @@ void divided_sum_next_round(struct divided_sum *sum);
  * round. */
 void divided_sum_set_round(struct divided_sum *sum, int64_t round);
 
-/* Bytes of workspace for a range. It is called for each range before the first update. */
+/* Bytes of workspace on the host for a range. It is called for each range before the first
+ * update. */
 size_t divided_sum_workspace(struct divided_sum *sum, struct divided_range range);
 
 /* Add the round's micro-batches in `range`. `bucket`, device memory, has the own one, if this rank

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TESTS_UNIT_TREE_VALUES_H
-#define TESTS_UNIT_TREE_VALUES_H
+#ifndef TESTS_SUPPORT_TREE_VALUES_H
+#define TESTS_SUPPORT_TREE_VALUES_H
 
 /* Values whose sum over the fixed tree is known, for tests of sums by several ranks. */
 
