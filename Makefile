@@ -223,10 +223,12 @@ $(addprefix $(OUT)/tests/integration/test_cuda,_divided _faults _memory) \
     build/cublaslt_fake/libcublasLt.so.13 \
     build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2
-$(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal): \
+$(addprefix build/release/tests/integration/test_comm_,conformance divided loss nccl renewal): \
     private LDFLAGS += -Wl,-u,fleet_log_write -Wl,-u,fleet_strbuf_appendf
-$(addprefix build/release/tests/integration/test_comm_,conformance loss nccl renewal): \
+$(addprefix build/release/tests/integration/test_comm_,conformance divided loss nccl renewal): \
     build/cuda_fake/release/libfleet_cuda.so build/nccl_fake/libnccl.so.2
+build/release/tests/integration/test_nccl_ways: | build/cuda_fake/release/bench_nccl \
+    build/nccl_fake/libnccl.so.2
 
 tests: $(PROGRAMS) $(PRELOAD) $(TESTS) ## build everything that `check` and `test` run
 

@@ -17,7 +17,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
     pthread_mutex_lock(&fake_nccl_lock);
     if (flags != 0)
         fake_nccl_die("ncclCommRevoke with flags");
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     if (result == ncclSuccess) {
         comm->is_revoked = true;
         result = fake_nccl_later(comm);
@@ -49,7 +49,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
         fake_nccl_expect_quiet(comm, "ncclCommShrink");
     if (is_excluded(excluded, excluded_count, comm->rank))
         fake_nccl_die("an excluded rank calls ncclCommShrink");
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     if (result == ncclSuccess) {
         for (int r = 0; r < comm->rank; r++)
             rank += !is_excluded(excluded, excluded_count, r);
@@ -72,7 +72,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
     char path[PATH_SIZE];
 
     pthread_mutex_lock(&fake_nccl_lock);
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     path_of_growth(comm, path);
     if (strlen(path) >= sizeof(id->internal))
         fake_nccl_die("%s is too long for an id", path);
@@ -94,7 +94,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId *id, in
         fake_nccl_die("ncclCommGrow: an old rank has a number, or a new one has no id");
     if (comm)
         fake_nccl_expect_quiet(comm, "ncclCommGrow");
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     if (result == ncclSuccess && comm && comm->ranks == 1)
         result = ncclInvalidUsage;
     if (result == ncclSuccess) {

@@ -97,7 +97,8 @@ uint64_t fake_nccl_number(struct ncclComm *comm, const struct work *work); /* wi
 bool fake_nccl_is_aborted(const struct ncclComm *comm);
 
 extern pthread_mutex_t fake_nccl_lock; /* guards all communicators; held by the functions below */
-ncclResult_t fake_nccl_call(void);     /* the result of this call; some fail on request */
+/* The result of this call of `function`; some fail on request. */
+ncclResult_t fake_nccl_call(const char *function);
 ncclResult_t fake_nccl_later(struct ncclComm *comm); /* what is asked for ends at a later poll */
 void fake_nccl_check_config(const ncclConfig_t *config);
 /* A communicator that is made once all its ranks have come to the folder. */

@@ -60,27 +60,54 @@ uint64_t fake_nccl_draw(void)
 
 /* ---- calls that fail on request -------------------------------------------------------------- */
 
-/* Is this call the one that NAME=N[:CODE][:FILE] means? */
-static bool is_meant(const char *name, int *out_code)
+/* True in one process: the one that makes this file. */
+static bool make_file(const char *path)
 {
-    const char *text = getenv(name);
-    char *end;
-    int fd;
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
 
-    if (!text || strtol(text, &end, 10) != calls)
-        return false;
-    if (out_code && *end == ':')
-        *out_code = (int)strtol(end + 1, &end, 10);
-    if (*end != ':')
-        return true;
-    fd = open(end + 1, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0)
         (void)close(fd);
     return fd >= 0;
 }
 
+/* This is arrival `number` of those that go by `path`, counted from 0. */
+static bool is_arrival(const char *path, long number)
+{
+    char file[PATH_SIZE];
+    bool is_made = false;
+    long at = 0;
+
+    for (; !is_made && at <= number; at++) {
+        (void)snprintf(file, sizeof(file), "%s.%ld", path, at);
+        is_made = make_file(file);
+    }
+    return is_made && at == number + 1;
+}
+
+/* Is this call of `function` the one that NAME=N[:CODE][:FILE] or NAME=FUNCTION#N[:CODE]:FILE
+ * means? */
+static bool is_meant(const char *name, const char *function, int *out_code)
+{
+    const char *text = getenv(name);
+    size_t length = strlen(function);
+    bool is_named = text && strncmp(text, function, length) == 0 && text[length] == '#';
+    char *end;
+    long number;
+
+    if (!text || (!is_named && (text[0] < '0' || text[0] > '9')))
+        return false;
+    number = strtol(is_named ? text + length + 1 : text, &end, 10);
+    if (!is_named && number != calls)
+        return false;
+    if (out_code && *end == ':')
+        *out_code = (int)strtol(end + 1, &end, 10);
+    if (is_named)
+        return *end == ':' && is_arrival(end + 1, number);
+    return *end != ':' || make_file(end + 1);
+}
+
 /* The lock is held; it is let go by a call that hangs. */
-ncclResult_t fake_nccl_call(void)
+ncclResult_t fake_nccl_call(const char *function)
 {
     int code = ncclSystemError;
 
@@ -88,12 +115,12 @@ ncclResult_t fake_nccl_call(void)
         random_state = (uint64_t)setting("FAKE_NCCL_SEED", 1);
     is_started = true;
     calls++;
-    if (is_meant("FAKE_NCCL_HANG", NULL)) {
+    if (is_meant("FAKE_NCCL_HANG", function, NULL)) {
         pthread_mutex_unlock(&fake_nccl_lock);
         for (;;)
             (void)pause();
     }
-    return is_meant("FAKE_NCCL_FAIL", &code) ? (ncclResult_t)code : ncclSuccess;
+    return is_meant("FAKE_NCCL_FAIL", function, &code) ? (ncclResult_t)code : ncclSuccess;
 }
 
 /* ---- communicators --------------------------------------------------------------------------- */
@@ -242,7 +269,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     ncclResult_t result;
 
     pthread_mutex_lock(&fake_nccl_lock);
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     (void)clock_gettime(CLOCK_REALTIME, &now);
     memset(id, 0, sizeof(*id));
     (void)snprintf(id->internal, sizeof(id->internal), "%s/nccl-%d-%ld-%ld",
@@ -259,7 +286,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id,
 
     fake_nccl_check_config(config);
     pthread_mutex_lock(&fake_nccl_lock);
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     if (result == ncclSuccess) {
         (void)snprintf(path, sizeof(path), "%.127s", id.internal);
         *out = fake_nccl_join(path, ranks, rank);
@@ -279,7 +306,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
     fake_nccl_check_config(config);
     pthread_mutex_lock(&fake_nccl_lock);
     fake_nccl_expect_quiet(comm, "ncclCommSplit");
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     if (result == ncclSuccess) {
         struct split *split = calloc(1, sizeof(*split));
         if (!split)
@@ -325,7 +352,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     pthread_mutex_lock(&fake_nccl_lock);
     if (comm->is_aborted)
         fake_nccl_die("a communicator is aborted twice");
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     comm->is_aborted = true;
     if (comm->split && comm->split->made)
         comm->split->made->made_of = NULL; /* it never gets ready */
@@ -411,7 +438,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     ncclResult_t result;
 
     pthread_mutex_lock(&fake_nccl_lock);
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     list = result == ncclSuccess ? go_on(comm) : NULL;
     *error = result != ncclSuccess ? result : is_busy(comm) ? ncclInProgress : ncclSuccess;
     pthread_mutex_unlock(&fake_nccl_lock);

@@ -13,7 +13,7 @@ ncclResult_t ncclGroupStart(void)
     ncclResult_t result;
 
     pthread_mutex_lock(&fake_nccl_lock);
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     pthread_mutex_unlock(&fake_nccl_lock);
     if (depth++ == 0) {
         group = NULL;
@@ -41,7 +41,7 @@ ncclResult_t ncclGroupEnd(void)
     pthread_mutex_lock(&fake_nccl_lock);
     if (depth == 0)
         fake_nccl_die("ncclGroupEnd without a start");
-    result = fake_nccl_call();
+    result = fake_nccl_call(__func__);
     depth--;
     if (depth == 0 && result != ncclSuccess) {
         work_free(group);
@@ -67,7 +67,7 @@ static ncclResult_t put(const struct work *work, const char *name)
     fake_nccl_expect_quiet(comm, name);
     if (group && depth > 0 && (group->comm != comm || group->stream != w->stream))
         fake_nccl_die("a group of two communicators or streams");
-    result = fake_nccl_call();
+    result = fake_nccl_call(name);
     if (result != ncclSuccess) {
         free(w);
     } else {
