@@ -72,7 +72,10 @@ uint64_t emulator_random(void)
 
 void emulator_seed(uint64_t seed)
 {
-    random_state = seed * 2654435761u + 1;
+    const char *others = getenv("EMULATOR_SEED");
+    uint64_t first = others ? strtoull(others, NULL, 10) : 0;
+
+    random_state = (seed + (first << 32)) * 2654435761u + 1;
 }
 
 /* ---- fibers ---------------------------------------------------------------------------------- */

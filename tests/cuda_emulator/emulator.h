@@ -36,7 +36,8 @@ extern "C" {
 
 /* ---- for tests ------------------------------------------------------------------------------- */
 
-/* The interleaving of the launches that follow. */
+/* The interleaving of the launches that follow. EMULATOR_SEED=N in the environment: the same seed
+ * stands for another one. */
 void emulator_seed(uint64_t seed);
 
 /* Device memory, aligned to 256 bytes, unwritten; the host may read it whenever no kernel runs.
