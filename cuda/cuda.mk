@@ -129,7 +129,7 @@ EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
 EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
     $(wildcard cuda/operators*.c cuda/products*.c)
 EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts \
-    test_shared_statistics test_dgc test_dgc_update test_fp8 \
+    test_shared_statistics test_dgc test_dgc_update test_fp8 test_rounding \
     test_trust_squares
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 
@@ -191,7 +191,7 @@ $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
 gpu-package: ## build/gpu: programs, tests and their libraries, for make check-gpu on another machine
 gpu-package: cuda programs $(GPU_TESTS) emulator-race \
     $(addprefix build/release/tests/integration/test_,cuda cuda_divided cuda_faults \
-        comm_conformance comm_loss comm_nccl comm_renewal) \
+        comm_conformance comm_divided comm_loss comm_nccl comm_renewal) \
     build/device/bench_gpu build/device/bench_nccl
 	@tests/gpu/package.sh build/gpu
 

@@ -37,7 +37,6 @@ static cudaError_t launch_elementwise(const struct launch *l,
 ELEMENTWISE(add)
 ELEMENTWISE(subtract)
 ELEMENTWISE(scale)
-ELEMENTWISE(cast)
 ELEMENTWISE(fill)
 ELEMENTWISE(gelu)
 ELEMENTWISE(gelu_grad)
@@ -47,6 +46,21 @@ ELEMENTWISE(silu)
 ELEMENTWISE(silu_grad)
 ELEMENTWISE(swiglu)
 ELEMENTWISE(swiglu_grad)
+
+/* In an evaluation to the nearest. */
+cudaError_t cuda_launch_cast(const struct launch *l)
+{
+    uint64_t stream = l->attributes->stream;
+    struct fleet_random_key key = fleet_random_key(l->call->scalars->seed, "rounding", stream);
+    struct fleet_cuda_round r = {.x = l->call->in[0],
+                                 .y = l->call->out[0],
+                                 .count = program_var_elements(in(l, 0)),
+                                 .key = {key.word[0], key.word[1]},
+                                 .scalars = l->context->scalars};
+
+    return stream == 0 || l->call->scalars->evaluation ? launch_elementwise(l, fleet_cuda_cast)
+                                                       : fleet_cuda_round(l->stream, &r);
+}
 
 cudaError_t cuda_launch_dropout(const struct launch *l)
 {

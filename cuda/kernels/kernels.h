@@ -95,6 +95,17 @@ struct fleet_cuda_dropout {
 };
 cudaError_t fleet_cuda_dropout(cudaStream_t stream, const struct fleet_cuda_dropout *d);
 
+/* ---- round.cu: CAST at random ---------------------------------------------------------------- */
+
+struct fleet_cuda_round {
+    const float *x;
+    uint16_t *y; /* bf16 */
+    int64_t count;
+    uint32_t key[2];                          /* fleet_random_key(seed, "rounding", stream) */
+    const struct fleet_cuda_scalars *scalars; /* step */
+};
+cudaError_t fleet_cuda_round(cudaStream_t stream, const struct fleet_cuda_round *r);
+
 /* ---- norm.cu --------------------------------------------------------------------------------- */
 
 /* LAYER_NORM, and RMS_NORM where mean and shift are NULL. With a residual the norm is of

@@ -100,7 +100,9 @@ static enum program_type *cast_types(const struct program *program)
         for (int j = 0; j < op->input_count; j++) {
             int var = op->inputs[j];
             enum program_type type =
-                op->kind == OP_CAST ? program->vars[op->outputs[0]].type : PROGRAM_FP32;
+                op->kind == OP_CAST && op->attributes.stream == 0 /* else it rounds fp32 */
+                    ? program->vars[op->outputs[0]].type
+                    : PROGRAM_FP32;
             if (var == PROGRAM_NONE || program->vars[var].role != PROGRAM_ROLE_PARAMETER)
                 continue;
             types[var] = !is_read[var] || types[var] == type ? type : PROGRAM_FP32;

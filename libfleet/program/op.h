@@ -18,6 +18,9 @@
  *                   of a head are a pair (Llama).
  *   OWN_ROWS        y is the part of x at this rank's `place` in the group. All its ranks hold the
  *                   same x, so nothing travels. Its gradient is ALL_GATHER.
+ *   CAST            with `stream` rounds fp32 to bf16 at random: up with the probability that makes
+ *                   the mean the number itself. Random bits follow from (seed, stream, step,
+ *                   element); an evaluation rounds to the nearest.
  *   DROPOUT         with `ranks` x is such a part: the mask is that of the whole tensor.
  *   BATCH_NORM      stat_mean[C] and stat_var[C] are the mean and the unbiased variance of the
  *                   micro-batch; their role is SCALAR. The host folds them into the buffers mean
@@ -198,7 +201,7 @@ struct op_attributes {
     int64_t ignore_index;
     bool divided;       /* EMBEDDING, CROSS_ENTROPY…: the table, the logits are a part */
     int64_t first_word; /* the number of its first word, where it is divided */
-    uint64_t stream;    /* DROPOUT: which dropout of the model, part of the random key */
+    uint64_t stream;    /* DROPOUT, CAST: which of the model, part of the random key */
     int kernel[2], stride[2], padding[2];
     bool round_up;        /* pools: a last window that reaches beyond the image counts too */
     bool exclude_padding; /* AVG_POOL2D: the mean is over what lies in the image */

@@ -18,6 +18,7 @@
 #include "libfleet/base/file.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
+#include "libfleet/training/training_precision.h"
 #include "libfleet/training/training_ranks.h"
 
 /* ---- presets ------------------------------------------------------------------------------- */
@@ -446,23 +447,14 @@ int training_config_check(const struct training_config *config, const char *path
 
     if (is_known(&report, "globalBatchSize") && is_known(&report, "microBatchSize"))
         training_ranks_check(config, path, surroundings, errors);
-    if (surroundings->amp && config->precision_given && config->precision == TRAINING_FP32 &&
-        is_known(&report, "precision"))
-        refuse(&report, "precision",
-               "fp32 contradicts strategy.amp, which asks for bf16 or fp16; drop one of them");
+    if (is_known(&report, "precision"))
+        training_precision_check(config, path, surroundings->amp, errors);
     if (k > config->steps && is_known(&report, "steps"))
         refuse(&report, "steps",
                "%" PRId64 " is less than gradient_merge's k_steps (%" PRId64
                "): no update would be made",
                config->steps, k);
     return errors->count > before ? -EINVAL : 0;
-}
-
-enum training_precision training_precision(const struct training_config *config, bool amp)
-{
-    if (config->precision_given)
-        return config->precision;
-    return amp ? TRAINING_FP16 : TRAINING_FP32;
 }
 
 bool training_has_batch_norm(const struct training_config *config)

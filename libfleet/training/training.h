@@ -259,6 +259,7 @@ struct training_config {
     int64_t steps;                     /* batches */
     enum training_precision precision; /* use training_precision(), which adds amp's default */
     bool precision_given;
+    bool stochastic_rounding;
     bool deterministic;
     uint64_t seed;
     bool has_checkpoint;

@@ -284,6 +284,13 @@ static const struct fleet_field training_fields[] = {
          "Type of the arithmetic, with fp32 master weights. strategy.amp says where it is used; "
          "alone it is used wherever possible. fp8 is bf16, and linear layers multiply in fp8: it "
          "needs a GPU of compute capability 8.9 or later; the CPU computes the same in bf16."},
+    {.name = "stochasticRounding",
+     .kind = FLEET_FIELD_BOOL,
+     .offset = offsetof(struct training_config, stochastic_rounding),
+     .description =
+         "Round weights to bf16 at random, up with the probability that makes the mean the weight "
+         "itself; needs a precision of bf16 or fp8. The same numbers on any number of workers. "
+         "Otherwise weights are rounded to the nearest."},
     {.name = "deterministic",
      .kind = FLEET_FIELD_BOOL,
      .offset = offsetof(struct training_config, deterministic),

@@ -91,7 +91,8 @@ if wanted device && [ $fake = 0 ]; then
 fi
 
 # ---- operators, against the CPU's ----------------------------------------------------------------
-for test in kernels kernels_sizes gradients attention parts dgc dgc_update fp8 trust_squares; do
+for test in kernels kernels_sizes gradients attention parts dgc dgc_update fp8 rounding \
+    trust_squares; do
     if wanted numerics; then
         rm -f "$logs/$test.digests"
         part "$test" 120 "${run[@]}" "FLEET_RIG_DIGEST=$logs/$test.digests" FLEET_TEST_VARIANT=race \
@@ -181,7 +182,7 @@ if wanted comm && [ $fake = 1 ]; then
     done
 elif wanted comm && [ "$version" -ge 23000 ]; then
     rm -f "$logs"/nccl.*
-    for test in nccl renewal conformance loss; do
+    for test in nccl renewal divided conformance loss; do
         part comm-$test 150 "${shared[@]}" NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT \
             "NCCL_DEBUG_FILE=$logs/nccl.%p" "$package/tests/test_comm_$test"
         grep -aE '^NCCL |ms since' "$logs/comm-$test.log" | sed 's/^/    | /' || true

@@ -20,9 +20,10 @@ mkdir -p "$folder"/{bin,tests,lib,emulator}
 cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libfleet_cuda.so} \
     "$folder/bin/"
 cp build/device/{test_kernels,test_kernels_sizes,test_gradients,test_attention,test_parts} \
-    build/device/test_{shared_statistics,dgc,dgc_update,fp8,trust_squares} \
+    build/device/test_{shared_statistics,dgc,dgc_update,fp8,rounding,trust_squares} \
     build/release/tests/integration/test_cuda{,_divided,_faults} \
-    build/release/tests/integration/test_comm_{conformance,loss,nccl,renewal} "$folder/tests/"
+    build/release/tests/integration/test_comm_{conformance,divided,loss,nccl,renewal} \
+    "$folder/tests/"
 cp build/device/bench_{gpu,nccl} "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*
 

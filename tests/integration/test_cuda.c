@@ -168,6 +168,23 @@ static void test_cuda__two_workers_have_one_worker_s_bits_in_bf16(void **state)
     expect_same_bits(&models[0], "precision: bf16, ");
 }
 
+static void test_cuda__weights_are_rounded_at_random_as_on_the_cpu(void **state)
+{
+    static const char settings[] = "precision: bf16, stochasticRounding: true, ";
+    FLEET_AUTO_FREE char *path = write_job(&models[0], settings);
+    struct job_run cpu, cuda;
+
+    (void)state;
+    run_on("cpu", path, "1", NULL, NULL, &cpu);
+    expect_success(&cpu, models[0].steps);
+    run_on("cuda", path, "1", NULL, NULL, &cuda);
+    expect_success(&cuda, models[0].steps);
+    expect_within(&cuda, &cpu, "rounded at random", TOLERANCE_BF16);
+    job_run_release(&cpu);
+    job_run_release(&cuda);
+    expect_same_bits(&models[0], settings);
+}
+
 /* A micro-batch has 16 tokens, so linear layers multiply in fp8. */
 static const struct model in_fp8 = {
     "gpt",
@@ -262,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
+        cmocka_unit_test(test_cuda__weights_are_rounded_at_random_as_on_the_cpu),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_fp8),
         cmocka_unit_test(test_cuda__fp8_trains_as_on_the_cpu),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),
@@ -276,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_bf16),
+        cmocka_unit_test(test_cuda__weights_are_rounded_at_random_as_on_the_cpu),
         cmocka_unit_test(test_cuda__two_workers_have_one_worker_s_bits_in_fp8),
         cmocka_unit_test(test_cuda__fp8_trains_as_on_the_cpu),
         cmocka_unit_test(test_cuda__statistics_of_all_ranks),

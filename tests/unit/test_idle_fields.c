@@ -258,6 +258,8 @@ static const struct {
     {"spec.training.microBatchSize", "libfleet/plan/plan.c", "training->micro_batch_size"},
     {"spec.training.steps", "libfleet/plan/plan_select.c", "training->steps"},
     {"spec.training.precision", "libfleet/program/passes/amp.c", "training->precision"},
+    {"spec.training.stochasticRounding", "libfleet/program/passes/amp.c",
+     "training->stochastic_rounding"},
     {"spec.training.seed", "agent/runtime/trainer.c", "config.seed"},
     {"spec.strategyOptions.overflowAction", "agent/runtime/ledger.c", "options->overflow_action"},
     {"spec.strategyOptions.alwaysAdapt", "libfleet/program/passes/lamb.c", "options->always_adapt"},

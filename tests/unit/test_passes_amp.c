@@ -261,6 +261,31 @@ static void test_passes__odd_sizes_stay_in_16_bits(void **state)
     }
 }
 
+/* Each weight has random numbers of its own; nothing else is rounded at random. */
+static void test_passes__weights_are_rounded_at_random(void **state)
+{
+    struct job job;
+    const struct program *p = &job.plan.program;
+    uint64_t streams[16];
+    int count = 0;
+
+    (void)state;
+    build(&job, GPT(1, ADAMW ",\"precision\":\"bf16\",\"stochasticRounding\":true"), "{}");
+    for (int i = 0; i < p->op_count; i++) {
+        if (p->ops[i].kind != OP_CAST)
+            continue;
+        assert_int_equal(p->ops[i].attributes.stream != 0,
+                         p->vars[p->ops[i].inputs[0]].role == PROGRAM_ROLE_PARAMETER);
+        if (p->ops[i].attributes.stream == 0)
+            continue;
+        for (int j = 0; j < count; j++)
+            assert_true(streams[j] != p->ops[i].attributes.stream);
+        streams[count++] = p->ops[i].attributes.stream;
+    }
+    assert_int_equal(count, 5);
+    job_release(&job);
+}
+
 /* With amp off its lists are off. */
 static void test_passes__precision_alone_has_no_custom_lists(void **state)
 {
@@ -313,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_passes__pure_16_bits_obey_the_black_list),
         cmocka_unit_test(test_passes__precision_alone_has_no_custom_lists),
         cmocka_unit_test(test_passes__fp8_multiplies_in_linear_layers),
+        cmocka_unit_test(test_passes__weights_are_rounded_at_random),
         cmocka_unit_test(test_passes__odd_sizes_stay_in_16_bits),
         cmocka_unit_test(test_passes__amp_scales_only_if_asked),
     };

@@ -379,6 +379,16 @@ static void test_training__surroundings_are_checked(void **state)
                  "fp16; drop one of them\n");
     assert_check(MODEL DATA OPTIMIZER BATCH "precision: bf16\n",
                  (struct training_surroundings){.amp = true}, "");
+    assert_check(MODEL DATA OPTIMIZER BATCH "precision: bf16\nstochasticRounding: true\n",
+                 (struct training_surroundings){.amp = false}, "");
+    assert_check(MODEL DATA OPTIMIZER BATCH "precision: fp8\nstochasticRounding: true\n",
+                 (struct training_surroundings){.amp = false}, "");
+    assert_check(MODEL DATA OPTIMIZER BATCH "stochasticRounding: true\n",
+                 (struct training_surroundings){.amp = false},
+                 "spec.training.stochasticRounding: needs precision: bf16 or precision: fp8\n");
+    assert_check(MODEL DATA OPTIMIZER BATCH "stochasticRounding: true\n",
+                 (struct training_surroundings){.amp = true},
+                 "spec.training.stochasticRounding: needs precision: bf16 or precision: fp8\n");
 }
 
 static void test_training__relative_paths_follow_the_job_file(void **state)

@@ -73,9 +73,11 @@ static int cast_infer(struct program *program, const struct program_op *op, stru
 {
     struct program_var x = *operand_in(program, op, 0);
 
-    if (operand_need_type(program, op, 0, OPERAND_FLOAT, err) < 0)
+    bool at_random = op->attributes.stream != 0;
+
+    if (operand_need_type(program, op, 0, at_random ? OPERAND_FP32 : OPERAND_FLOAT, err) < 0)
         return -EINVAL;
-    return operand_give_like(program, op, 0, OPERAND_FLOAT, &x, err);
+    return operand_give_like(program, op, 0, at_random ? OPERAND_BF16 : OPERAND_FLOAT, &x, err);
 }
 
 /* Autodiff looks through casts of parameters; here only activations are left. */

@@ -16,9 +16,10 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/strbuf.h"
+#include "libfleet/base/random.h"
 #include "libfleet/program/ops/operand.h"
 #include "libfleet/program/passes/amp_lists.h"
+#include "libfleet/program/passes/amp_names.h"
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/training/loss_scaling.h"
@@ -43,6 +44,7 @@ struct amp {
     const struct strategy *strategy;
     enum mode mode;
     enum program_type low;
+    bool at_random;   /* weights are rounded at random */
     bool fp8;         /* linear layers in `low` multiply in fp8 */
     bool *black;      /* [vars] in custom_black_varnames */
     enum side *sides; /* [vars] of the operator that writes it */
@@ -164,6 +166,17 @@ static enum side side_of(const struct amp *amp, const struct program_op *op)
 
 /* ---- casts ----------------------------------------------------------------------------------- */
 
+/* Which random numbers round a weight, by its name in the whole model; 0: none do. */
+static uint64_t stream_of(const struct amp *amp, int var, enum program_type type)
+{
+    const char *name = amp->program->vars[var].name;
+
+    if (!amp->at_random || type != PROGRAM_BF16 ||
+        amp->program->vars[var].role != PROGRAM_ROLE_PARAMETER)
+        return 0;
+    return fleet_random_u64(fleet_random_key(0, name, 0), 0) >> 1 | 1; /* as a program's text has */
+}
+
 /* `var` in the type of `side`, by a cast in front of `op` if need be. */
 static int cast_to(struct amp *amp, const struct program_op *op, int var, enum side side)
 {
@@ -180,6 +193,7 @@ static int cast_to(struct amp *amp, const struct program_op *op, int var, enum s
                                       p->vars[var].shape);
     p->vars[amp->casts[var]].layer = op->layer;
     (void)program_add_op(p, &(struct program_op){.kind = OP_CAST,
+                                                 .attributes.stream = stream_of(amp, var, type),
                                                  .section = PROGRAM_SECTION_MICRO_BATCH,
                                                  .inputs = {var},
                                                  .input_count = 1,
@@ -243,19 +257,11 @@ static void place_one(struct amp *amp, const struct program_op *op)
 
 /* ---- an activation inside a linear ----------------------------------------------------------- */
 
-/* The operator that a linear has inside, or OP_KIND_COUNT. */
-static enum op_kind inside_of(const struct program_op *op)
-{
-    if (op->kind != OP_LINEAR || op->attributes.activation == OP_ACTIVATION_NONE)
-        return OP_KIND_COUNT;
-    return op->attributes.activation == OP_ACTIVATION_GELU ? OP_GELU : OP_RELU;
-}
-
 /* A custom list names the activation, and wants it elsewhere than the linear around it. */
 static bool stands_apart(const struct amp *amp, const struct program_op *op)
 {
     const struct strategy_amp_config *configs = &amp->strategy->amp_configs;
-    enum op_kind inside = inside_of(op);
+    enum op_kind inside = amp_names_inside(op);
 
     if (inside == OP_KIND_COUNT || amp->mode == MODE_PRECISION)
         return false;
@@ -282,113 +288,9 @@ static void place(struct amp *amp, const struct program_op *op)
     linear.attributes.activation = OP_ACTIVATION_NONE;
     linear.outputs[0] = op->outputs[1];
     linear.output_count = 1;
-    activation.kind = inside_of(op);
+    activation.kind = amp_names_inside(op);
     place_one(amp, &linear);
     place_one(amp, &activation);
-}
-
-/* ---- names in the custom lists --------------------------------------------------------------- */
-
-struct list {
-    const char *field;
-    const struct strategy_strings *names;
-};
-
-/* All of them, in one message: a pass has one error. */
-static int refuse_unknown(const struct list *list, struct fleet_error *err)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf unknown = {0};
-    size_t count = 0, first = 0;
-
-    for (size_t i = 0; i < list->names->count; i++) {
-        const char *name = list->names->items[i], *meant;
-
-        if (amp_lists_knows(name))
-            continue;
-        meant = amp_lists_closest(name);
-        first = count++ == 0 ? i : first;
-        fleet_strbuf_appendf(&unknown, "%s\"%.60s\"%s%s%s", unknown.length ? ", " : "", name,
-                             meant ? " (did you mean \"" : "", meant ? meant : "",
-                             meant ? "\"?)" : "");
-    }
-    if (count == 0)
-        return 0;
-    if (count == 1)
-        return fleet_error(err, -EINVAL, "%s[%zu]: no operator %s", list->field, first,
-                           unknown.text);
-    return fleet_error(err, -EINVAL, "%s: no operators %s", list->field, unknown.text);
-}
-
-/* Two of Paddle's operators that are one here cannot be in both lists. */
-static int refuse_overlap(const struct list *white, const struct list *black,
-                          struct fleet_error *err)
-{
-    for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
-        const char *in_white = amp_lists_find(white->names, (enum op_kind)kind);
-        const char *in_black = amp_lists_find(black->names, (enum op_kind)kind);
-
-        if (in_white && in_black)
-            return fleet_error(err, -EINVAL,
-                               "%s: \"%s\" and \"%s\" of custom_white_list are one operator here, "
-                               "%s",
-                               black->field, in_black, in_white,
-                               op_definition((enum op_kind)kind)->name);
-    }
-    return 0;
-}
-
-static bool has_operator(const struct program *program, const char *name)
-{
-    for (int i = 0; i < program->op_count; i++) {
-        enum op_kind inside = inside_of(&program->ops[i]);
-
-        if (amp_lists_means(name, program->ops[i].kind) ||
-            (inside != OP_KIND_COUNT && amp_lists_means(name, inside)))
-            return true;
-    }
-    return false;
-}
-
-static void report_idle_names(const struct program *program, const struct pass_context *context,
-                              const struct list *list)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf names = {0};
-
-    for (size_t i = 0; i < list->names->count; i++)
-        if (!has_operator(program, list->names->items[i]))
-            fleet_strbuf_appendf(&names, "%s%s", names.length ? ", " : "", list->names->items[i]);
-    if (names.length > 0)
-        pass_idle(context, list->field, "no operator of this model is called %s", names.text);
-}
-
-/* What the white list cannot change. */
-static void report_idle_white(const struct program *program, const struct pass_context *context,
-                              const struct list *white)
-{
-    const struct strategy_amp_config *configs = &context->strategy->amp_configs;
-
-    if (white->names->count > 0 && (configs->use_pure_fp16 || configs->use_pure_bf16))
-        pass_idle(context, white->field, "in pure 16 bits every operator is in 16 bits already");
-    report_idle_names(program, context, white);
-    if (amp_lists_find(white->names, OP_CROSS_ENTROPY))
-        pass_idle(context, white->field, "cross_entropy reads 16 bits and computes in fp32 anyway");
-}
-
-static int check_lists(const struct program *program, const struct pass_context *context,
-                       struct fleet_error *err)
-{
-    const struct strategy_amp_config *configs = &context->strategy->amp_configs;
-    struct list white = {"amp_configs.custom_white_list", &configs->custom_white_list};
-    struct list black = {"amp_configs.custom_black_list", &configs->custom_black_list};
-
-    if (!context->strategy->amp)
-        return 0;
-    if (refuse_unknown(&white, err) < 0 || refuse_unknown(&black, err) < 0 ||
-        refuse_overlap(&white, &black, err) < 0)
-        return -EINVAL;
-    report_idle_white(program, context, &white);
-    report_idle_names(program, context, &black);
-    return 0;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -444,6 +346,7 @@ static void amp_init(struct amp *amp, struct program *program, const struct pass
                                 : is_pure(s) ? MODE_PURE
                                              : MODE_LISTS,
                         .low = is_bf16 ? PROGRAM_BF16 : PROGRAM_FP16,
+                        .at_random = context->training->stochastic_rounding,
                         .fp8 = precision == TRAINING_FP8,
                         .black = calloc(count, sizeof(*amp->black)),
                         .sides = calloc(count, sizeof(*amp->sides)),
@@ -483,7 +386,7 @@ int amp_apply(struct program *program, const struct pass_context *context, struc
     struct amp amp;
     int rc;
 
-    if ((rc = check_type(context, err)) < 0 || (rc = check_lists(program, context, err)) < 0)
+    if ((rc = check_type(context, err)) < 0 || (rc = amp_names_check(program, context, err)) < 0)
         return rc;
     amp_init(&amp, program, context);
     if ((rc = mark_black(&amp, err)) == 0)

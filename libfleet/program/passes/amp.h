@@ -20,6 +20,8 @@ struct program;
  *   precision fp8                   bf16; LINEARs in bf16 get the attribute fp8, if their three
  *                                   sizes are multiples of 16 and they do not make logits
  *
+ * With spec.training.stochasticRounding, casts of parameters to bf16 get a stream (op.h, CAST).
+ *
  * An activation inside a linear that a custom list names becomes an operator of its own where the
  * two are to run apart. With a loss scale (loss_scaling.h) the program's loss_scaling becomes the
  * start of the backward part.

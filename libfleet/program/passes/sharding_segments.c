@@ -351,7 +351,7 @@ static enum op_wire find_wire(const struct cutter *c)
 {
     for (int i = 0; i < end_of(c); i++) {
         const struct program_op *op = &c->program->ops[i];
-        if (op->kind == OP_CAST && c->number[op->inputs[0]] >= 0)
+        if (op->kind == OP_CAST && op->attributes.stream == 0 && c->number[op->inputs[0]] >= 0)
             return c->program->vars[op->outputs[0]].type == PROGRAM_BF16 ? OP_WIRE_BF16
                                                                          : OP_WIRE_FP16;
     }
