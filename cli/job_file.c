@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/resume_division.h"
 #include "cli/strategy_load.h"
 #include "libfleet/api/document.h"
 #include "libfleet/base/assert.h"
@@ -135,6 +136,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
     document_report_faults(path, &faults, errors);
     fleet_errors_release(&faults);
     strategy_load(root, path, out, errors, NULL);
+    resume_division(root, path, out, errors);
     return 0;
 }
 

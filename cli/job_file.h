@@ -25,7 +25,7 @@ struct job_file_changes {
  * Read, change and decode. `out` can be released after any result. -EINVAL with an error
  * appended: there is no FleetJob to look at. 0 although errors were appended: job_check()
  * (job_check.h) can say what else is wrong. A strategy file that the job names is loaded
- * (strategy_load.h).
+ * (strategy_load.h), and a division is kept (resume_division.h).
  */
 int job_file_read(const char *path, const struct job_file_changes *changes, struct fleetjob *out,
                   struct fleet_errors *errors);

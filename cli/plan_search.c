@@ -75,20 +75,6 @@ static void append_seconds(struct fleet_strbuf *out, double seconds)
         fleet_strbuf_appendf(out, "%.3g ms", seconds * 1e3);
 }
 
-static void append_choice(struct fleet_strbuf *out, const struct full_choice *c)
-{
-    fleet_strbuf_appendf(out, "data %d", c->data);
-    if (c->sharding > 1)
-        fleet_strbuf_appendf(out, ", sharding %d stage %d", c->sharding, c->stage);
-    if (c->pipeline > 1)
-        fleet_strbuf_appendf(out, ", pipeline %d %s", c->pipeline,
-                             c->all_forward ? "F-then-B" : "1F1B");
-    if (c->model > 1)
-        fleet_strbuf_appendf(out, ", model %d", c->model);
-    fleet_strbuf_appendf(out, ", micro-batch %" PRId64 "%s", c->micro_batch,
-                         c->recompute ? ", recompute" : "");
-}
-
 static void append_rival(struct fleet_strbuf *out, const struct full_rival *rival)
 {
     append_seconds(out, rival->time.total);
@@ -97,7 +83,7 @@ static void append_rival(struct fleet_strbuf *out, const struct full_rival *riva
     fleet_strbuf_append(out, " a rank, sends ");
     fleet_strbuf_append_size(out, rival->sent_bytes);
     fleet_strbuf_append(out, ": ");
-    append_choice(out, &rival->choice);
+    full_describe(&rival->choice, out);
 }
 
 static void append_parts(struct fleet_strbuf *out, const struct step_time *time)

@@ -7,6 +7,7 @@
 #include "controller/fleetjob/pod_builder.h"
 #include "controller/fleetjob/pod_server.h"
 #include "libfleet/api/wellknown.h"
+#include "libfleet/autoparallel/context.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
@@ -45,13 +46,16 @@ bool job_secret_encrypts(const struct fleetjob *job, bool encrypts)
 char *job_secret_trainer_file(const struct fleetjob *job, const char *base_folder, bool encrypts)
 {
     const struct fleetjob_spec *spec = &job->spec;
-    struct trainer_file file = {.training = spec->training_json,
+    FLEET_AUTO_JSON cJSON *training = fleet_json_copy(spec->training_json);
+    struct trainer_file file = {.training = training,
                                 .auto_parallel = spec->auto_parallel,
                                 .job_name = job->metadata.name,
                                 .base_folder = base_folder,
                                 .elastic_replicas = spec->run_policy.elastic.replicas,
                                 .encrypts = job_secret_encrypts(job, encrypts)};
 
+    if (training && context_is_full(spec->auto_parallel)) /* which chooses it */
+        fleet_json_set_number(training, "microBatchSize", (double)spec->training.micro_batch_size);
     return trainer_file_format(&file, &spec->strategy, spec->strategy_policy,
                                &spec->strategy_options);
 }

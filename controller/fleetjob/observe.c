@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/observe_divisions.h"
 #include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/pod_events.h"
 #include "controller/fleetjob/projection.h"
@@ -19,11 +20,15 @@
 #include "libfleet/base/memory.h"
 #include "libfleet/plan/plan.h"
 
+#define REDIVIDE_MS \
+    20 /* until the status that says that all workers have stopped is in the cache */
+
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 void observe_plan_release(struct observe_plan *plan)
 {
     cJSON_Delete(plan->json);
+    cJSON_Delete(plan->search);
     fleet_errors_release(&plan->errors);
     fleet_errors_release(&plan->warnings);
     memset(plan, 0, sizeof(*plan));
@@ -41,25 +46,41 @@ static void keep_plan(const struct fleetjob *job, const struct plan *plan,
 
 /* ---- is the spec any good? ------------------------------------------------------------------- */
 
-static void judge(const struct fleetjob *job, bool encrypts_data, struct observe_plan *cache)
+/* A search finds another strategy for another number of workers, and keeps it under conditions that
+ * do not depend on the spec alone. */
+static void note_division(const struct fleetjob *job, char out[DIVISIONS_DIGEST_SIZE])
+{
+    out[0] = '\0';
+    if (divisions_are_searched(job))
+        divisions_digest(job, out);
+}
+
+static void judge(const struct fleetjob *job, const cJSON *json, bool encrypts_data,
+                  struct observe_plan *cache)
 {
     struct judge_options options = {
         .in_cluster = true, .threads = memory_limit_threads(job), .encrypts_data = encrypts_data};
+    char division[DIVISIONS_DIGEST_SIZE];
     struct plan plan;
 
-    if (cache->generation == job->metadata.generation && cache->generation != 0)
+    note_division(job, division);
+    if (cache->generation == job->metadata.generation && cache->generation != 0 &&
+        strcmp(cache->division, division) == 0)
         return;
     observe_plan_release(cache);
     cache->generation = job->metadata.generation;
+    memcpy(cache->division, division, sizeof(division));
     if (!judge_job(job, &options, &plan, &cache->errors, &cache->warnings))
         return;
     keep_plan(job, &plan, cache);
+    if (cache->errors.count == 0)
+        cache->search = divisions_plan(json, job);
     plan_release(&plan);
 }
 
-static void check(const struct observe_input *input, struct observation *out)
+static void check(const struct observe_input *input, const cJSON *json, struct observation *out)
 {
-    judge(&out->job, input->encrypts_data, input->plan);
+    judge(&out->job, json, input->encrypts_data, input->plan);
     fleet_errors_append(&out->errors, &input->plan->errors);
     fleet_errors_append(&out->warnings, &input->plan->warnings);
     if (input->pod_errors)
@@ -229,8 +250,9 @@ int observe(const struct observe_input *input, struct observation *out, struct f
         observe_release(out);
         return rc;
     }
-    check(input, out);
+    check(input, json, out);
     collect_pods(input, out);
+    observe_divisions_change(out);
     collect_gone(input, out);
     out->observed.now_wall_ms = input->now_wall_ms;
     out->observed.job = &out->job;
@@ -271,6 +293,7 @@ void observe_release(struct observation *observation)
     for (size_t i = 0; i < observation->observed.gone_count; i++)
         free(observation->gone_uids[i]);
     free(observation->gone_uids);
+    free(observation->redivides);
     free(observation->pods);
     free(observation->texts);
     memset(observation, 0, sizeof(*observation));
@@ -335,9 +358,14 @@ static void report_plan(const struct observation *o, struct actions *actions)
 
 void observe_complete(const struct observation *o, struct actions *actions)
 {
+    FLEET_AUTO_JSON cJSON *divided = NULL;
+    const cJSON *plan;
+
     if (actions->look_count > 0)
         return; /* the next pass decides about it */
     complete_images(o, actions);
+    if (o->redivides && o->living_count == 0)
+        actions->requeue_after_ms = REDIVIDE_MS;
     if (o->secret_digest && o->secret_digest[0] &&
         (!actions->status.secret_digest ||
          strcmp(o->secret_digest, actions->status.secret_digest) != 0))
@@ -345,10 +373,12 @@ void observe_complete(const struct observation *o, struct actions *actions)
     if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
         return;
     report_plan(o, actions);
-    if (fleet_json_equal(o->plan->json, actions->status.plan))
+    divided = observe_divisions_plan(o, actions);
+    plan = divided ? divided : o->plan->json;
+    if (fleet_json_equal(plan, actions->status.plan))
         return;
     cJSON_Delete(actions->status.plan);
-    actions->status.plan = fleet_json_copy(o->plan->json);
+    actions->status.plan = fleet_json_copy(plan);
     fleet_assert(actions->status.plan);
     actions->write = ACTION_WRITE_NOW;
 }

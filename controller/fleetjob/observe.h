@@ -13,6 +13,7 @@
 #include <cjson/cJSON.h>
 
 #include "controller/fleetjob/reconcile.h"
+#include "libfleet/api/divisions.h"
 #include "libfleet/base/digest.h"
 #include "libfleet/base/errors.h"
 
@@ -29,6 +30,10 @@ struct observe_plan {
     char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
     int64_t worker_bytes;               /* that a worker needs, see memory_limit.h; 0 = not known */
     struct fleet_errors errors, warnings; /* errors of the spec or its plan; warnings */
+    /* status.plan.search, and the digest of the strategy that it is about; NULL: no search finds
+     * the job's strategy */
+    cJSON *search;
+    char division[DIVISIONS_DIGEST_SIZE];
 };
 
 /* Free what it holds; it is none afterwards. */
@@ -71,6 +76,7 @@ struct observation {
     const char
         *secret_digest; /* of the job's Secret (job_objects.h); borrowed; "" or NULL = not known */
     const struct observe_plan *plan;
+    char *redivides; /* observed.redivides */
 };
 
 /* -EINVAL: the object cannot be read at all, *out is empty. */

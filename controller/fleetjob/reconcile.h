@@ -103,7 +103,10 @@ struct observed {
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count], one an index at most */
     size_t vanished_count;
-    bool asks_why;       /* why a pod does not start is being asked for: `cause` may be missing */
+    bool asks_why; /* why a pod does not start is being asked for: `cause` may be missing */
+    /* the workers must stop, because the strategy changes in this way; the job is suspended until
+     * they have. NULL = it does not change */
+    const char *redivides;
     bool is_blocked;     /* no pod can be made now: what pods need was refused, or is missing */
     struct hub_view hub; /* borrowed */
 };

@@ -10,8 +10,10 @@
 #include <string.h>
 
 #include "libfleet/api/defaults.h"
+#include "libfleet/api/divisions.h"
 #include "libfleet/api/fleetjob_tables.h"
 #include "libfleet/api/known_elsewhere.h"
+#include "libfleet/api/memory_limit.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/autoparallel/context_strategy.h"
 #include "libfleet/base/assert.h"
@@ -145,16 +147,26 @@ static bool can_build(const struct fleetjob *job)
 /* The built-in trainer acts on spec.autoParallel as on settings of the strategy. */
 static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
 {
+    struct full_choice chosen;
+    int64_t micro_batch = 0;
     struct context_job around = {.strategy_path = fleetjob_strategy_path(job),
                                  .world = fleetjob_world_size(job, job->spec.worker.replicas),
-                                 .is_elastic = job->spec.worker.elastic};
+                                 .is_elastic = job->spec.worker.elastic,
+                                 .policy = job->spec.strategy_policy,
+                                 .node_ranks = (int)job->spec.worker.processes_per_pod,
+                                 .micro_batch = &micro_batch};
 
     if (!job->spec.has_training || !job->spec.auto_parallel)
         return;
     if (can_build(job))
         around.training = &job->spec.training;
+    if (around.training && divisions_choose(job, &chosen))
+        around.chosen = &chosen;
+    around.memory = memory_limit_of_rank(job);
     context_apply(job->spec.auto_parallel, "spec.autoParallel", &around, &job->spec.strategy,
                   &job->spec.strategy_options, errors);
+    if (micro_batch > 0)
+        job->spec.training.micro_batch_size = micro_batch;
 }
 
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)

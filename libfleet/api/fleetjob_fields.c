@@ -317,7 +317,9 @@ static const struct fleet_field spec_fields[] = {
     {.name = "autoParallel",
      .kind = FLEET_FIELD_JSON,
      .offset = offsetof(struct fleetjob_spec, auto_parallel),
-     .description = "Arguments of MindSpore's set_auto_parallel_context, with its own names."},
+     .description = "Arguments of MindSpore's set_auto_parallel_context, with its own names. In "
+                    "parallel_mode auto_parallel also search: full, FleetJob's own search, with "
+                    "links: the rates that `fleetjob plan --calibrate` measures."},
     {.name = "training",
      .kind = FLEET_FIELD_JSON,
      .offset = offsetof(struct fleetjob_spec, training_json),

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "libfleet/api/divisions.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/memory_limit.h"
 #include "libfleet/api/spares.h"
@@ -211,7 +212,8 @@ static void check_replicas(const struct fleetjob *job, const struct plan *plan,
     int64_t unit = plan->world / plan_replicas(plan);
     struct fleet_error err;
 
-    if (!plan->is_cut || fleet_errors_touch(&job->unread, "spec.worker"))
+    if (!plan->is_cut || fleet_errors_touch(&job->unread, "spec.worker") ||
+        divisions_are_searched(job))
         return;
     for (int64_t workers = worker->min_replicas; workers <= worker->max_replicas; workers++) {
         int64_t world = fleetjob_world_size(job, spares_trained(job, workers));

@@ -131,6 +131,18 @@ int memory_limit_of(const struct fleetjob *job, int64_t *out, const char **out_p
     return -EINVAL;
 }
 
+double memory_limit_of_rank(const struct fleetjob *job)
+{
+    const cJSON *limit = limit_of(job, "memory");
+    int64_t bytes;
+
+    if (!limit || memory_limit_is_on_gpu(job) || parse_quantity(limit, 1, &bytes, NULL) < 0 ||
+        job->spec.worker.processes_per_pod < 1)
+        return 0;
+    bytes -= process_bytes(job);
+    return bytes > 0 ? (double)bytes / (double)job->spec.worker.processes_per_pod : 1;
+}
+
 int memory_limit_threads(const struct fleetjob *job)
 {
     const cJSON *limit = limit_of(job, "cpu");

@@ -38,6 +38,10 @@ void memory_limit_explain(const struct fleetjob *job, const struct plan *plan,
 int memory_limit_of(const struct fleetjob *job, int64_t *out, const char **out_path,
                     struct fleet_errors *errors);
 
+/* Bytes of that limit for one trainer, without the processes; 0 if there is none, or it is no
+ * quantity, or the trainers compute on a GPU. */
+double memory_limit_of_rank(const struct fleetjob *job);
+
 /* Compute threads of a trainer by the worker's limits.cpu; 0 if there is none. */
 int memory_limit_threads(const struct fleetjob *job);
 

@@ -223,6 +223,19 @@ static void check_files(const struct validation *c)
     check_file(c, &files.groups, true);
 }
 
+/* A full search chooses the size of a micro-batch. */
+static void warn_of_micro_batch(const struct validation *c)
+{
+    int64_t given = 0, chosen = c->job->spec.training.micro_batch_size;
+
+    (void)fleet_json_opt_int(c->job->spec.training_json, "microBatchSize", &given, NULL);
+    if (c->warnings && context_is_full(c->job->spec.auto_parallel) && given != chosen)
+        fleet_errors_add(c->warnings, "spec.training.microBatchSize",
+                         "is %" PRId64 ", but " PATH ".search: full found that %" PRId64
+                         " is faster, and trains with it",
+                         given, chosen);
+}
+
 void validation_auto_parallel(const struct validation *c)
 {
     const cJSON *context = c->job->spec.auto_parallel;
@@ -233,8 +246,13 @@ void validation_auto_parallel(const struct validation *c)
 
     if (!context)
         return;
+    if (!c->job->spec.has_training && fleet_json_at(context, "search"))
+        fleet_errors_add(c->errors, PATH ".search",
+                         "is for the built-in trainer: an own trainer gets the context as it is, "
+                         "and MindSpore has no such key");
     if (context_check(context, PATH, c->errors, c->warnings) < 0 || !c->job->spec.has_training)
         return;
+    warn_of_micro_batch(c);
     check_optimizer(c);
     check_dataset(c);
     check_devices(c);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "libfleet/api/divisions.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/idle_fields.h"
 #include "libfleet/api/spares.h"
@@ -147,7 +148,8 @@ static void check_size(const struct validation *c, int64_t world, const char *fi
         check_pipeline(c, surroundings.world_size);
 }
 
-/* An elastic job must have work for each worker at its largest size, too. */
+/* An elastic job must have work for each worker at its largest size, too, unless a search finds
+ * another strategy for that size. */
 static void check_largest(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -160,7 +162,7 @@ static void check_largest(const struct validation *c)
     };
 
     if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas ||
-        !validation_knows(c, "spec.worker.maxReplicas"))
+        divisions_are_searched(c->job) || !validation_knows(c, "spec.worker.maxReplicas"))
         return;
     surroundings.world_size = data_parallel_degree(c, world);
     if (surroundings.world_size > 0)
@@ -180,7 +182,7 @@ static void refuse_size(const struct validation *c, const struct fleet_errors *r
 }
 
 /* An elastic job trains with any number of workers between its bounds: the degrees must fit each of
- * them, without its spares. */
+ * them, without its spares. A search finds degrees for each. */
 static void check_each_size(const struct validation *c)
 {
     const struct fleetjob_worker *worker = &c->job->spec.worker;
@@ -189,6 +191,7 @@ static void check_each_size(const struct validation *c)
     struct topology topology;
 
     if (!c->job->spec.has_training || !worker->elastic || c->options->world_size > 0 ||
+        divisions_are_searched(c->job) ||
         fleetjob_world_size(c->job, worker->max_replicas) > TOPOLOGY_WORLD_MAX)
         return;
     for (int64_t replicas = worker->min_replicas;

@@ -120,6 +120,7 @@
 #define WELLKNOWN_REASON_NOT_STARTED       "NotStarted"      /* Running=False */
 #define WELLKNOWN_REASON_SUSPENDED         "SuspendedByUser" /* Suspended=True */
 #define WELLKNOWN_REASON_SUSPENDING        "Suspending"      /* Suspended=False, soon True */
+#define WELLKNOWN_REASON_STRATEGY_CHANGES  "StrategyChanges" /* Suspended=True, soon False */
 #define WELLKNOWN_REASON_RESUMED           "Resumed"         /* Suspended=False */
 #define WELLKNOWN_REASON_COMPLETED         "Completed"       /* Succeeded=True */
 #define WELLKNOWN_REASON_RESTARTS_EXCEEDED "RestartsExceeded" /* Failed=True: runPolicy.restart */
@@ -156,6 +157,7 @@
 #define WELLKNOWN_EVENT_SPEC_WARNING    "SpecWarning"    /* Warning: valid, but unlikely */
 #define WELLKNOWN_EVENT_AUTO_IGNORED    "AutoIgnored"    /* strategy.auto beside other knobs */
 #define WELLKNOWN_EVENT_SETTING_DROPPED "SettingDropped" /* strategyPolicy Paddle */
+#define WELLKNOWN_EVENT_STRATEGY_CHOSEN "StrategyChosen" /* by a search of auto_parallel */
 #define WELLKNOWN_EVENT_CREATED_PODS    "CreatedPods"    /* one event, however many */
 #define WELLKNOWN_EVENT_DELETED_PODS    "DeletedPods"
 #define WELLKNOWN_EVENT_REPLACED_POD    "ReplacedPod" /* index, cause */

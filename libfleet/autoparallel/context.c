@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A table of keys, each with the function that judges its value, then what must fit together. */
+/* A table of keys, each with the function that judges its value. */
 #include "libfleet/autoparallel/context.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "libfleet/autoparallel/dataset.h"
+#include "libfleet/autoparallel/context_internal.h"
+#include "libfleet/autoparallel/search/links.h"
 #include "libfleet/autoparallel/switches.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
@@ -125,6 +126,34 @@ static bool check_mode(struct check *c, const cJSON *item)
 static bool check_search(struct check *c, const cJSON *item)
 {
     return check_word(c, item, searches);
+}
+
+/* Not MindSpore's: our own search. */
+static bool check_own_search(struct check *c, const cJSON *item)
+{
+    static const char *const words[] = {"full", NULL};
+
+    return check_word(c, item, words);
+}
+
+/* Not MindSpore's: rates of devices and links (search/links.h). */
+static bool check_links(struct check *c, const cJSON *item)
+{
+    struct fleet_errors found = {0};
+    struct links links;
+
+    if (!cJSON_IsObject(item))
+        return refuse(c, item, "an object, as `fleetjob plan --calibrate` writes it");
+    if (links_decode(item, &links, &found) == 0)
+        return true;
+    for (size_t i = 0; i < found.count && i < FLEET_ERRORS_MAX; i++) {
+        size_t length = fleet_value_path_enter(&c->path, found.items[i].path);
+
+        fleet_errors_add(c->errors, c->path.text, "%s", found.items[i].message);
+        fleet_value_path_leave(&c->path, length);
+    }
+    fleet_errors_release(&found);
+    return false;
 }
 
 /* Indices in ascending order, none twice. */
@@ -323,6 +352,8 @@ static const struct key keys[] = {
     {"gradient_fp32_sync", check_bool, IN_GRAPH},
     {"loss_repeated_mean", check_bool, IN_GRAPH},
     {"parallel_mode", check_mode, IN_ALL},
+    {"search", check_own_search, IN_ALL}, /* not MindSpore's; refused where it has no effect */
+    {"links", check_links, IN_ALL},
     {"search_mode", check_search, IN_AUTO},
     {"auto_parallel_search_mode", check_search, IN_AUTO},
     {"parameter_broadcast", check_bool, IN_MANY},
@@ -387,76 +418,7 @@ static bool check_object(struct check *c, const cJSON *object, const struct key 
     return c->errors->count == before;
 }
 
-/* ---- what must fit together ------------------------------------------------------------------ */
-
-static int64_t number_at(const cJSON *json, const char *path, int64_t fallback)
-{
-    (void)fleet_json_opt_int(json, path, &fallback, NULL);
-    return fallback;
-}
-
-static void add(struct check *c, const char *key, const char *message)
-{
-    size_t length = fleet_value_path_enter(&c->path, key);
-
-    fleet_errors_add(c->errors, c->path.text, "%s", message);
-    fleet_value_path_leave(&c->path, length);
-}
-
-/* Parts of the data, which are divided over the devices of a stage. */
-static void check_data(struct check *c, const cJSON *dataset, int64_t devices)
-{
-    size_t length = fleet_value_path_enter(&c->path, "dataset_strategy");
-
-    dataset_check(dataset, devices, c->path.text, c->errors);
-    fleet_value_path_leave(&c->path, length);
-}
-
-/* The old key of a file, and the new one. */
-static void check_files(struct check *c, const cJSON *json)
-{
-    static const char *const names[][2] = {
-        {"strategy_ckpt_load_file", "strategy_ckpt_config.load_file"},
-        {"strategy_ckpt_save_file", "strategy_ckpt_config.save_file"},
-    };
-
-    for (size_t i = 0; i < FLEET_COUNT(names); i++) {
-        const char *old = cJSON_GetStringValue(fleet_json_at(json, names[i][0]));
-        const char *new = cJSON_GetStringValue(fleet_json_at(json, names[i][1]));
-
-        if (old && new &&*old &&*new &&strcmp(old, new) != 0)
-            add(c, names[i][1], "names another file than the old key; give one of the two");
-    }
-}
-
-static void check_together(struct check *c, const cJSON *json)
-{
-    const cJSON *search = cJSON_GetObjectItemCaseSensitive(json, "search_mode");
-    const cJSON *old_search = cJSON_GetObjectItemCaseSensitive(json, "auto_parallel_search_mode");
-    const cJSON *dataset = cJSON_GetObjectItemCaseSensitive(json, "dataset_strategy");
-    int64_t devices = number_at(json, "device_num", 1);
-    int64_t stages = number_at(json, "pipeline_stages", 1);
-    int64_t shard = number_at(json, "parallel_optimizer_config.optimizer_weight_shard_size", -1);
-    bool has_devices = cJSON_GetObjectItemCaseSensitive(json, "device_num") != NULL;
-
-    if (has_devices && number_at(json, "global_rank", 0) >= devices)
-        add(c, "global_rank", "must be less than device_num");
-    if (has_devices && devices % stages != 0)
-        add(c, "pipeline_stages", "must divide device_num");
-    else if (has_devices && shard > devices / stages)
-        add(c, "parallel_optimizer_config.optimizer_weight_shard_size",
-            "must be at most the devices of a pipeline stage");
-    check_files(c, json);
-    check_data(c, dataset, has_devices && devices % stages == 0 ? devices / stages : 0);
-    if (search && old_search && strcmp(search->valuestring, old_search->valuestring) != 0)
-        add(c, "auto_parallel_search_mode",
-            "says something else than search_mode; give one of the "
-            "two");
-    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "full_batch")) && dataset &&
-        (!cJSON_IsString(dataset) || strcmp(dataset->valuestring, "full_batch") != 0))
-        add(c, "dataset_strategy",
-            "says something else than full_batch: true; give one of the two");
-}
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void warn_of_idle(const cJSON *json, const char *path, struct fleet_errors *warnings)
 {
@@ -485,7 +447,7 @@ int context_check(const cJSON *json, const char *path, struct fleet_errors *erro
 
     fleet_strbuf_append(&c.path, path);
     if (check_object(&c, json, keys, FLEET_COUNT(keys))) {
-        check_together(&c, json);
+        context_together(json, path, errors);
         if (warnings)
             warn_of_idle(json, path, warnings);
     }

@@ -48,6 +48,14 @@ enum context_fusion {
 
 enum context_fusion context_fusion(const cJSON *context);
 
+/* Does our own search divide the job? `search: full` in auto_parallel, which is no key of
+ * MindSpore. */
+bool context_is_full(const cJSON *context);
+
+/* The search of auto_parallel: "full", or search_mode under either name; its default if it is not
+ * given. */
+const char *context_search(const cJSON *context);
+
 /* The words in the order of their enums; NULL at the end. */
 extern const char *const context_mode_words[CONTEXT_MODES + 1];
 extern const char *const context_fusion_words[CONTEXT_FUSION_NONE + 1];

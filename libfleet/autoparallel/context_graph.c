@@ -10,6 +10,7 @@
 #include "libfleet/autoparallel/context.h"
 #include "libfleet/autoparallel/context_files.h"
 #include "libfleet/autoparallel/context_internal.h"
+#include "libfleet/autoparallel/search/full_search.h"
 #include "libfleet/autoparallel/search/grid_search.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
@@ -164,15 +165,6 @@ static void apply_optimizer(const struct context_apply *a)
 
 /* ---- auto_parallel --------------------------------------------------------------------------- */
 
-const char *context_search(const cJSON *context)
-{
-    const char *word = cJSON_GetStringValue(at(context, "search_mode"));
-
-    if (!word)
-        word = cJSON_GetStringValue(at(context, "auto_parallel_search_mode"));
-    return word ? word : "recursive_programming";
-}
-
 static bool may_search(const struct context_apply *a, const char *key)
 {
     if (a->job->training && strcmp(context_search(a->context), "sharding_propagation") == 0)
@@ -181,10 +173,6 @@ static bool may_search(const struct context_apply *a, const char *key)
             "sharding_propagation begins at operators with given strategies: give at least one in "
             "spec.training.operatorStrategies, or use recursive_programming or "
             "dynamic_programming");
-    else if (a->job->is_elastic)
-        context_report(a->errors, a->path, "parallel_mode",
-                       "auto_parallel is for a fixed number of workers: leave out "
-                       "spec.worker.minReplicas and maxReplicas");
     else if (a->job->training && training_lacks_vocabulary(a->job->training))
         context_report(a->errors, a->path, "parallel_mode",
                        "auto_parallel needs the sizes of all tensors: give "
@@ -217,7 +205,7 @@ static void apply_grid(const struct context_apply *a)
         .kind = strcmp(context_search(a->context), "dynamic_programming") == 0
                     ? GRID_SEARCH_DYNAMIC
                     : GRID_SEARCH_RECURSIVE};
-    struct grid grid;
+    struct grid grid = {.model = a->job->chosen ? a->job->chosen->model : 0};
     struct fleet_error err;
 
     if (context_mode(a->context) != CONTEXT_AUTO_PARALLEL || awaits_file(a) ||
@@ -225,7 +213,7 @@ static void apply_grid(const struct context_apply *a)
         a->job->world % stages != 0)
         return;
     request.devices = (int)(a->job->world / stages);
-    if (grid_search(&request, &grid, &err) < 0) {
+    if (!a->job->chosen && grid_search(&request, &grid, &err) < 0) {
         context_report(a->errors, a->path, key, "%s", err.text);
         return;
     }
@@ -280,6 +268,12 @@ static void check_load(const struct context_apply *a)
 void context_graph_apply(const struct context_apply *a)
 {
     check_load(a);
+    if (context_is_full(a->context)) {
+        context_full_apply(a);
+        apply_loss(a);
+        apply_type(a);
+        return;
+    }
     apply_stages(a);
     if (a->job->training && a->job->training->operators.count > 0)
         context_operators_apply(a);

@@ -21,6 +21,10 @@ struct context_apply {
     struct fleet_errors *errors;
 };
 
+/* Append an error for each key that contradicts another; the values are of the types that
+ * context_check() demands. */
+void context_together(const cJSON *json, const char *path, struct fleet_errors *errors);
+
 /* The integer at `key`, or `fallback` if there is none. */
 int64_t context_number(const cJSON *context, const char *key, int64_t fallback);
 
@@ -57,12 +61,14 @@ int64_t context_unit(const struct strategy *s);
  * the divided optimizer beside stages and tensor parallelism. */
 void context_graph_apply(const struct context_apply *a);
 
-/* search_mode, under either name; its default if it is not given. */
-const char *context_search(const cJSON *context);
-
 /* Warnings of these modes. */
 void context_graph_warn(const cJSON *context, const char *path, const struct context_outcome *job,
                         struct fleet_errors *warnings);
+
+/* ---- context_full.c -------------------------------------------------------------------------- */
+
+/* `search: full`: degrees, stage, schedule, recompute and micro-batch, from a search of all. */
+void context_full_apply(const struct context_apply *a);
 
 /* ---- context_operators.c --------------------------------------------------------------------- */
 

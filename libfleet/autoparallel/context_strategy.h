@@ -34,8 +34,11 @@
  *
  * In auto_parallel also:
  *
- *   search_mode               hybrid_configs.mp_degree, as search/grid_search.h chooses it;
+ *   search_mode               hybrid_configs.mp_degree, as search/grid_search.h chooses it, for
+ *                             the present number of ranks, which may change;
  *                             sharding_propagation is refused if no operator has a given strategy
+ *   search: full              all degrees, the sharding stage, the schedule, recompute, and
+ *                             spec.training.microBatchSize; not a key of MindSpore
  *
  * spec.training.operatorStrategies (given_operators.h) becomes hybrid_configs.mp_degree and
  * sep_degree, and tensor_parallel_configs.sequence_parallel.
@@ -48,7 +51,10 @@
 
 #include <cjson/cJSON.h>
 
+#include "libfleet/strategy/select.h"
+
 struct fleet_errors;
+struct full_choice;
 struct strategy;
 struct strategy_options;
 struct training_config;
@@ -61,7 +67,18 @@ struct context_job {
     /* As the model's searches need it: decoded and related. NULL: it has errors, and nothing is
      * searched. */
     const struct training_config *training;
+    /* What a search of auto_parallel found before, used in its place. NULL: it searches. */
+    const struct full_choice *chosen;
+    /* For `search: full`, whose division is the best of all that fit: */
+    enum strategy_policy policy;
+    double memory;        /* bytes of a rank; 0: no limit is known */
+    int node_ranks;       /* ranks of a node */
+    int64_t *micro_batch; /* written: the size that was chosen; NULL: not wanted */
 };
+
+/* The largest jobs whose division `search: full` finds. */
+#define CONTEXT_FULL_RANKS_MAX  256
+#define CONTEXT_FULL_LAYERS_MAX 128
 
 /*
  * Set in `strategy` and `options` what `context` (NULL: nothing) asks for. A setting that the user

@@ -41,6 +41,23 @@ const char *context_mode_text(enum context_mode mode)
     return context_mode_words[mode];
 }
 
+bool context_is_full(const cJSON *context)
+{
+    return context_mode(context) == CONTEXT_AUTO_PARALLEL &&
+           cJSON_IsString(fleet_json_at(context, "search"));
+}
+
+const char *context_search(const cJSON *context)
+{
+    const char *word = cJSON_GetStringValue(fleet_json_at(context, "search_mode"));
+
+    if (context_is_full(context))
+        return "full";
+    if (!word)
+        word = cJSON_GetStringValue(fleet_json_at(context, "auto_parallel_search_mode"));
+    return word ? word : "recursive_programming";
+}
+
 enum context_fusion context_fusion(const cJSON *context)
 {
     return (enum context_fusion)word_at(context, "comm_fusion.allreduce.mode", context_fusion_words,

@@ -201,6 +201,53 @@ static void test_auto_parallel__divides_operators_as_given(void **state)
     }
 }
 
+/* Steps up to `until` on so many workers, from the checkpoint of the steps before. */
+static void go_on(int workers, const char *until, const char *folder_name, const char *lines,
+                  char sha256[65])
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_FREE char *path = fleet_file_join(folder, "resized.yaml");
+    const char *arguments[] = {path, "--steps", until, NULL};
+    struct job_run run;
+
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: resized}\nspec:\n"
+        "  worker: {replicas: %d%s}\n"
+        "  training:\n"
+        "    model: {name: gpt, layers: 2, heads: 2, width: 32, context: 32}\n"
+        "    data: {tokenizer: synthetic-markov, symbols: 16}\n"
+        "    optimizer: {name: adamw, learningRate: 1.0e-3}\n"
+        "    globalBatchSize: 8\n    microBatchSize: 4\n    steps: 10\n"
+        "    checkpoint: {path: %s, everySteps: 100}\n%s\n",
+        workers, strstr(lines, "auto_parallel") ? ", minReplicas: 1, maxReplicas: 4" : "",
+        folder_name, lines);
+    write_file("resized.yaml", text.text, text.length);
+    job_run(arguments, LIMIT_S, NULL, NULL, &run);
+    if (run.exit_code != 0 || run.problem[0])
+        fail_msg("%s: exit %d, problem \"%s\": %s", lines, run.exit_code, run.problem, run.errors);
+    memcpy(sha256, run.sha256, 65);
+    job_run_release(&run);
+}
+
+/* Two micro-batches: four workers need tensor parallelism, and two that go on from them keep it. */
+static void test_auto_parallel__keeps_a_division_that_fits(void **state)
+{
+    static const char by_hand[] = "  strategy: {hybrid_configs: {mp_degree: 2}}";
+    static const struct {
+        int workers;
+        const char *until, *by_hand;
+    } legs[] = {{2, "3", ""}, {4, "6", by_hand}, {2, "9", by_hand}, {1, "12", ""}};
+    char found[65], given[65];
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(legs); i++) {
+        go_on(legs[i].workers, legs[i].until, "searched", AUTO "}", found);
+        go_on(legs[i].workers, legs[i].until, "given", legs[i].by_hand, given);
+        assert_string_equal(found, given);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +260,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_auto_parallel__trains_what_a_search_finds,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__divides_operators_as_given,
+                                        job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_auto_parallel__keeps_a_division_that_fits,
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_auto_parallel__counts_a_repeated_loss, job_folder_make,
                                         job_folder_remove),

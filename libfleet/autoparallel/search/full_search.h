@@ -30,6 +30,7 @@
 #include "libfleet/plan/plan.h"
 
 struct fleet_errors;
+struct fleet_strbuf;
 
 #define FULL_RIVALS_MAX  10
 #define FULL_MISFITS_MAX 3
@@ -83,6 +84,10 @@ int full_search(const struct full_request *request, struct full_result *out,
  * *out. */
 void full_strategy(const struct strategy *base, const struct full_choice *choice,
                    struct strategy *out);
+
+/* Append "data 2, sharding 2 stage 1, pipeline 2 1F1B, model 2, micro-batch 4, recompute": what is
+ * 1 or off is left out, except data. */
+void full_describe(const struct full_choice *choice, struct fleet_strbuf *out);
 
 /* The part of the step for which `rival` loses most beside `best`. */
 enum step_part full_reason(const struct full_rival *best, const struct full_rival *rival);

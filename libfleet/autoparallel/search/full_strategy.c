@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The strategy of a combination, and why it lost. */
+/* The strategy of a combination, its words, and why it lost. */
+#include <inttypes.h>
 #include <math.h>
 
 #include "libfleet/autoparallel/search/full_search.h"
 #include "libfleet/base/memory.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/strategy/choices.h"
 
 #define SET(message, member, value)             \
@@ -68,6 +70,20 @@ void full_strategy(const struct strategy *base, const struct full_choice *choice
         SET(out, tensor_parallel, true);
     if (choice->recompute)
         SET(out, recompute, true);
+}
+
+void full_describe(const struct full_choice *choice, struct fleet_strbuf *out)
+{
+    fleet_strbuf_appendf(out, "data %d", choice->data);
+    if (choice->sharding > 1)
+        fleet_strbuf_appendf(out, ", sharding %d stage %d", choice->sharding, choice->stage);
+    if (choice->pipeline > 1)
+        fleet_strbuf_appendf(out, ", pipeline %d %s", choice->pipeline,
+                             choice->all_forward ? "F-then-B" : "1F1B");
+    if (choice->model > 1)
+        fleet_strbuf_appendf(out, ", model %d", choice->model);
+    fleet_strbuf_appendf(out, ", micro-batch %" PRId64 "%s", choice->micro_batch,
+                         choice->recompute ? ", recompute" : "");
 }
 
 enum step_part full_reason(const struct full_rival *best, const struct full_rival *rival)
