@@ -12,9 +12,41 @@ int64_t evaluation_samples(int64_t held_out, int64_t batches, int64_t global_bat
                                                                   : held_out;
 }
 
-int64_t evaluation_micro_batches(int64_t samples, int64_t micro_batch_size)
+/* The largest divisor of `size` that is not greater than `left`, at least 1. */
+static int64_t divisor_up_to(int64_t size, int64_t left)
 {
-    return (samples + micro_batch_size - 1) / micro_batch_size;
+    while (size % left != 0)
+        left--;
+    return left;
+}
+
+int64_t evaluation_micro_batches(const struct evaluation_cut *cut)
+{
+    int64_t count = cut->samples / cut->micro_batch_size;
+    int64_t left = cut->samples % cut->micro_batch_size;
+
+    if (!cut->repeats)
+        return count + (left > 0);
+    for (; left > 0; count++)
+        left -= divisor_up_to(cut->micro_batch_size, left);
+    return count;
+}
+
+int64_t evaluation_part(const struct evaluation_cut *cut, int64_t number, int64_t *out_first)
+{
+    int64_t size = cut->micro_batch_size, full = cut->samples / size, left, part;
+
+    *out_first = (number < full ? number : full) * size;
+    if (number < full)
+        return size;
+    left = cut->samples - *out_first;
+    part = cut->repeats ? divisor_up_to(size, left) : left;
+    for (; number > full; number--) {
+        *out_first += part;
+        left -= part;
+        part = divisor_up_to(size, left);
+    }
+    return part;
 }
 
 static int32_t ignored_target(const struct program *program)
@@ -30,7 +62,7 @@ static int64_t values_per_sample(const struct program *program, int var)
     return program_var_elements(&program->vars[var]) / program->micro_batch_size;
 }
 
-/* Sample `number` of the range into place `i` of the micro-batch. */
+/* Sample `number` of the cut, -1 for one that is ignored, into place `i` of the micro-batch. */
 static int load_sample(const struct evaluation_range *range, int64_t number, int64_t i,
                        int32_t *inputs, int32_t *targets, struct fleet_error *err)
 {
@@ -39,7 +71,7 @@ static int load_sample(const struct evaluation_range *range, int64_t number, int
     int32_t *input = inputs + i * input_size, *target = targets + i * target_size;
     int64_t index = range->first + number;
 
-    if (number >= range->samples) {
+    if (number < 0) {
         int32_t ignored = ignored_target(range->program);
         memset(input, 0, (size_t)input_size * sizeof(*input));
         for (int64_t j = 0; j < target_size; j++)
@@ -56,11 +88,12 @@ static int load_micro_batch(const struct evaluation_range *range, int64_t number
 {
     int32_t *inputs = state_map(range->state, range->inputs, BACKEND_FEED);
     int32_t *targets = state_map(range->state, range->targets, BACKEND_FEED);
-    int64_t micro = range->program->micro_batch_size;
+    int64_t first, count = evaluation_part(&range->cut, number, &first);
     int rc = 0;
 
-    for (int64_t i = 0; i < micro && rc == 0; i++)
-        rc = load_sample(range, number * micro + i, i, inputs, targets, err);
+    for (int64_t i = 0; i < range->cut.micro_batch_size && rc == 0; i++)
+        rc = load_sample(range, i < count || range->cut.repeats ? first + i % count : -1, i, inputs,
+                         targets, err);
     state_unmap(range->state, range->inputs, BACKEND_FEED, inputs);
     state_unmap(range->state, range->targets, BACKEND_FEED, targets);
     return rc < 0 ? fleet_error_wrap(err, "evaluation") : 0;
@@ -109,14 +142,12 @@ int evaluation_run(const struct evaluation_range *range, int64_t number, const a
     return 0;
 }
 
-double evaluation_mean(const float *losses, int64_t samples, int64_t micro_batch_size)
+double evaluation_mean(const float *losses, const struct evaluation_cut *cut)
 {
-    int64_t count = evaluation_micro_batches(samples, micro_batch_size);
+    int64_t count = evaluation_micro_batches(cut), first;
     double sum = 0;
 
-    for (int64_t i = 0; i < count; i++) {
-        int64_t left = samples - i * micro_batch_size;
-        sum += (double)losses[i] * (double)(left < micro_batch_size ? left : micro_batch_size);
-    }
-    return sum / (double)samples;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)losses[i] * (double)evaluation_part(cut, i, &first);
+    return sum / (double)cut->samples;
 }

@@ -6,12 +6,17 @@
  * The loss of a range of samples. Only the forward part runs, dropout is off, and batch_norm uses
  * its running statistics.
  *
- * The range is cut into micro-batches in order. The last one is filled up with samples whose
+ * The samples are cut into micro-batches in order. The last one is filled up with samples whose
  * targets are ignored. The trainer's evaluation and `fleetjob eval` both compute every micro-batch
  * and the mean here, so they give the same bits.
+ *
+ * Ranks that share sequences average the means of their tokens, so each rank needs as many tokens
+ * that count. Then the samples that are left after the full micro-batches are cut into micro-batches
+ * whose number of samples divides the size, the largest first, and each sample is there as often.
  */
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/runtime/data/dataset.h"
@@ -21,14 +26,20 @@
 struct fleet_error;
 struct pipeline_shape;
 
+struct evaluation_cut {
+    int64_t samples, micro_batch_size;
+    bool repeats; /* ranks share sequences: samples are repeated, none is ignored */
+};
+
 struct evaluation_range {
     const struct dataset *dataset;
     const struct program *program;
     const struct state *state;
     struct executor *executor;
-    int inputs, targets;    /* variables of `program` */
-    int64_t first, samples; /* of the dataset */
-    int64_t vocabulary;     /* as dataset_read() */
+    int inputs, targets;       /* variables of `program` */
+    int64_t first;             /* sample of the dataset */
+    struct evaluation_cut cut; /* its micro_batch_size is that of `program` */
+    int64_t vocabulary;        /* as dataset_read() */
     uint64_t seed;
     void *gradients;  /* a gradient space; NULL for a program without backward operators */
     void *parameters; /* in place of the state's; NULL = the state's */
@@ -41,7 +52,10 @@ struct evaluation_range {
 /* The number of samples to evaluate: as many of `held_out` as spec.training.evaluation asks for. */
 int64_t evaluation_samples(int64_t held_out, int64_t batches, int64_t global_batch_size);
 
-int64_t evaluation_micro_batches(int64_t samples, int64_t micro_batch_size);
+int64_t evaluation_micro_batches(const struct evaluation_cut *cut);
+
+/* The samples of micro-batch `number`: [*out_first, + result) of the cut. */
+int64_t evaluation_part(const struct evaluation_cut *cut, int64_t number, int64_t *out_first);
 
 /* The loss of micro-batch `number`. Errors of dataset_read() and executor_run(). */
 int evaluation_run(const struct evaluation_range *range, int64_t number, const atomic_bool *stop,
@@ -52,6 +66,6 @@ int evaluation_take_part(const struct evaluation_range *range, const atomic_bool
                          struct fleet_error *err);
 
 /* The mean over samples from the losses of all micro-batches. */
-double evaluation_mean(const float *losses, int64_t samples, int64_t micro_batch_size);
+double evaluation_mean(const float *losses, const struct evaluation_cut *cut);
 
 #endif

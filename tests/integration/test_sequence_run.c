@@ -28,6 +28,7 @@
 #define FEW     8
 
 #define SMALL ", layers: 2, heads: 4, width: 32, context: 32"
+#define SEVEN ", layers: 2, heads: 7, width: 56, context: 28"
 #define GPT   "gpt" SMALL
 #define PAIR  "hybrid_configs: {sep_degree: 2}"
 
@@ -157,9 +158,28 @@ static double distance(const struct job_run *a, const struct job_run *b)
     return most;
 }
 
+/* The loss of the last evaluation. */
+static void note_evaluation(void *context, struct job_run *run, const cJSON *event)
+{
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(event, "event");
+
+    (void)run;
+    if (cJSON_IsString(name) && strcmp(name->valuestring, "evaluation") == 0)
+        *(double *)context = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(event, "loss"));
+}
+
+static void train_and_evaluate(const struct job *job, struct job_run *run, double *loss)
+{
+    *loss = NAN;
+    run_job(job, note_evaluation, loss, run);
+    assert_int_equal(run->step_count, job->steps);
+    assert_true(isfinite(*loss));
+}
+
 /* Micro-batches of another size compute the same means in another order, so their losses differ by
  * what rounding does in this model; the ranks of a sequence change the order of sums of the same
- * kind, and dropout drops the same elements. */
+ * kind, and dropout drops the same elements. The evaluation has samples for no whole number of
+ * micro-batches. */
 static void test_sequence_run__learns_as_one_worker_does(void **state)
 {
     static const struct {
@@ -168,28 +188,36 @@ static void test_sequence_run__learns_as_one_worker_does(void **state)
     } jobs[] = {{GPT ", dropout: 0.1", PAIR, 2, 1},
                 {GPT ", dropout: 0.1", PAIR, 2, 2},
                 {GPT ", dropout: 0.1", "hybrid_configs: {sep_degree: 4}", 4, 2},
+                {GPT, "pipeline: true, hybrid_configs: {pp_degree: 2, sep_degree: 2}", 4, 4},
                 {"llama" SMALL, PAIR, 2, 1},
-                {"llama, kvHeads: 2" SMALL, "hybrid_configs: {sep_degree: 4}", 4, 2}};
+                {"llama, kvHeads: 2" SMALL, "hybrid_configs: {sep_degree: 4}", 4, 8},
+                {"llama, kvHeads: 1" SEVEN, "hybrid_configs: {sep_degree: 7}", 7, 2}};
 
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
-        struct job job = {.model = jobs[i].model, .division = "", .workers = 1, .steps = FEW};
+        struct job job = {.model = jobs[i].model,
+                          .training = "    evaluation: {everySteps: 8}\n",
+                          .division = "",
+                          .workers = 1,
+                          .steps = FEW};
+        double bound, loss, loss_of_one, loss_of_other;
         struct job_run one, other, run;
-        double bound;
 
         job.micro_batch = jobs[i].micro_batch;
-        train(&job, &one);
-        job.micro_batch = 4;
-        train(&job, &other);
+        train_and_evaluate(&job, &one, &loss_of_one);
+        job.micro_batch = jobs[i].micro_batch == 4 ? 2 : 4;
+        train_and_evaluate(&job, &other, &loss_of_other);
         bound = 16 * fmax(distance(&one, &other), ldexp(one.steps[0].loss, -23));
+        bound = fmax(bound, 16 * fabs(loss_of_one - loss_of_other));
         assert_true(bound < 1e-3 * one.steps[0].loss);
         job.micro_batch = jobs[i].micro_batch;
         job.division = jobs[i].division;
         job.workers = jobs[i].workers;
-        train(&job, &run);
-        print_message("%s: %s: %.3g, at most %.3g\n", job.model, job.division, distance(&run, &one),
-                      bound);
+        train_and_evaluate(&job, &run, &loss);
+        print_message("%s: %s: %.3g, evaluation %.3g, at most %.3g\n", job.model, job.division,
+                      distance(&run, &one), fabs(loss - loss_of_one), bound);
         assert_true(distance(&run, &one) <= bound);
+        assert_true(fabs(loss - loss_of_one) <= bound);
         job_run_release(&run);
         job_run_release(&other);
         job_run_release(&one);

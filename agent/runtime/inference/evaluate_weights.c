@@ -120,8 +120,9 @@ static int run(const struct evaluator *e, struct evaluate_result *out, struct fl
 {
     static const atomic_bool never;
     const struct training_config *config = &e->weights->record.training;
-    int64_t micro = e->forward->program.micro_batch_size;
-    int64_t count = evaluation_micro_batches(e->samples, micro);
+    struct evaluation_cut cut = {.samples = e->samples,
+                                 .micro_batch_size = e->forward->program.micro_batch_size};
+    int64_t count = evaluation_micro_batches(&cut);
     FLEET_AUTO_FREE float *losses = calloc((size_t)count, sizeof(*losses));
     struct evaluation_range range = {.dataset = e->dataset,
                                      .program = &e->forward->program,
@@ -130,7 +131,7 @@ static int run(const struct evaluator *e, struct evaluate_result *out, struct fl
                                      .inputs = e->forward->inputs,
                                      .targets = e->forward->targets,
                                      .first = e->first,
-                                     .samples = e->samples,
+                                     .cut = cut,
                                      .vocabulary = config->model.vocabulary,
                                      .seed = config->seed};
     double started_ms = fleet_monotonic_ms();
@@ -140,7 +141,7 @@ static int run(const struct evaluator *e, struct evaluate_result *out, struct fl
         if (evaluation_run(&range, i, &never, &losses[i], err) < 0)
             return err->code;
     out->seconds = (fleet_monotonic_ms() - started_ms) * 1e-3;
-    out->loss = evaluation_mean(losses, e->samples, micro);
+    out->loss = evaluation_mean(losses, &cut);
     return 0;
 }
 

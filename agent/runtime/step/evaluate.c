@@ -24,7 +24,8 @@
 #define DEADLINE_IN_DURATIONS 20.0
 
 struct evaluation {
-    int64_t samples, micro_batches;
+    struct evaluation_cut cut;
+    int64_t micro_batches;
     float *mine, *all; /* [micro_batches] losses */
     float *gathered;   /* the same as `all`, in the order of the ranks */
     size_t *bytes;     /* [world_max] */
@@ -34,8 +35,7 @@ struct evaluation {
 void evaluate_open(struct trainer *trainer)
 {
     const struct program *program = &trainer->job.plan.program;
-    int64_t held_out = dataset_validation_count(trainer->data.dataset),
-            micro = program->micro_batch_size;
+    int64_t held_out = dataset_validation_count(trainer->data.dataset);
     struct evaluation *e;
 
     if (!trainer->job.config.has_evaluation)
@@ -43,9 +43,12 @@ void evaluate_open(struct trainer *trainer)
     fleet_assert(held_out >= 1); /* the dataset holds out at least one sample if asked to */
     e = trainer->data.evaluation = calloc(1, sizeof(*e));
     fleet_assert(e != NULL);
-    e->samples = evaluation_samples(held_out, trainer->job.config.evaluation.batches,
-                                    trainer->job.config.global_batch_size);
-    e->micro_batches = evaluation_micro_batches(e->samples, micro);
+    e->cut = (struct evaluation_cut){
+        .samples = evaluation_samples(held_out, trainer->job.config.evaluation.batches,
+                                      trainer->job.config.global_batch_size),
+        .micro_batch_size = program->micro_batch_size,
+        .repeats = trainer->job.plan.topology.degree[TOPOLOGY_SEQUENCE] > 1};
+    e->micro_batches = evaluation_micro_batches(&e->cut);
     e->mine = calloc((size_t)e->micro_batches, sizeof(*e->mine));
     e->all = calloc((size_t)e->micro_batches, sizeof(*e->all));
     e->gathered = calloc((size_t)e->micro_batches, sizeof(*e->gathered));
@@ -142,7 +145,7 @@ static int evaluate_shared(struct trainer *trainer, struct fleet_error *err)
                                      .inputs = trainer->job.inputs,
                                      .targets = trainer->job.targets,
                                      .first = dataset_training_count(trainer->data.dataset),
-                                     .samples = e->samples,
+                                     .cut = e->cut,
                                      .vocabulary = trainer->job.config.model.vocabulary,
                                      .seed = trainer->job.config.seed,
                                      .gradients = trainer->state.slots[0],
@@ -178,10 +181,9 @@ int evaluate_if_due(struct trainer *trainer, struct fleet_error *err)
         return 0;
     if (evaluate_shared(trainer, err) < 0)
         return err->code;
-    report_evaluation(trainer, trainer_steps(trainer, trainer->progress.committed),
-                      evaluation_mean(trainer->data.evaluation->all,
-                                      trainer->data.evaluation->samples,
-                                      trainer->job.plan.program.micro_batch_size));
+    report_evaluation(
+        trainer, trainer_steps(trainer, trainer->progress.committed),
+        evaluation_mean(trainer->data.evaluation->all, &trainer->data.evaluation->cut));
     trainer->report.evaluated = trainer->progress.committed;
     return 0;
 }
