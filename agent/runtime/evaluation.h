@@ -11,8 +11,8 @@
  * and the mean here, so they give the same bits.
  *
  * Ranks that share sequences average the means of their tokens, so each rank needs as many tokens
- * that count. Then the samples that are left after the full micro-batches are cut into micro-batches
- * whose number of samples divides the size, the largest first, and each sample is there as often.
+ * that count. Samples that are left after the full micro-batches are then cut into parts whose
+ * number divides the size, the largest first. Each part fills a micro-batch, several times.
  */
 
 #include <stdatomic.h>

@@ -92,6 +92,7 @@ static void try_program(const struct plan_request *request, bool has_sizes,
     training.global_batch_size = request->world > 0 ? request->world : TOPOLOGY_WORLD_MAX;
     training.steps = INT32_MAX;
     small.training = &training;
+    small.written = request->training;
     if (plan_build(&small, &plan, errors) == 0)
         plan_release(&plan);
 }
@@ -222,8 +223,11 @@ static void check_replicas(const struct fleetjob *job, const struct plan *plan,
             continue;
         fleet_errors_add(errors, "spec.strategyOptions.pipelineChunks",
                          "%s; minReplicas (%" PRId64 ") to maxReplicas (%" PRId64 ") allow %" PRId64
-                         " workers",
-                         err.text, worker->min_replicas, worker->max_replicas, workers);
+                         " workers%s",
+                         err.text, worker->min_replicas, worker->max_replicas, workers,
+                         job->spec.strategy_options.pipeline_layers.count == 0
+                             ? "; pipelineChunks 1 would do"
+                             : "");
         return;
     }
 }

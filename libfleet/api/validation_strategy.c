@@ -49,7 +49,8 @@ static struct topology_job known_of_job(const struct validation *c)
 {
     if (!c->job->spec.has_training)
         return (struct topology_job){.ranks_of_worker = ranks_of_worker(c)};
-    return training_ranks_job(&c->job->spec.training, ranks_of_worker(c));
+    return training_ranks_job(&c->job->spec.training, &c->job->spec.strategy_options,
+                              ranks_of_worker(c));
 }
 
 /*
@@ -139,6 +140,8 @@ static void check_size(const struct validation *c, int64_t world, const char *fi
         .gradient_merge_k = merge_steps(c),
         .amp = c->job->spec.strategy.amp,
         .unread = &c->job->unread,
+        .strategy = &c->job->spec.strategy,
+        .options = &c->job->spec.strategy_options,
     };
 
     if (surroundings.world_size > 0)
@@ -159,6 +162,8 @@ static void check_largest(const struct validation *c)
         .world_path = "spec.worker.maxReplicas",
         .gradient_merge_k = merge_steps(c),
         .unread = &c->job->unread,
+        .strategy = &c->job->spec.strategy,
+        .options = &c->job->spec.strategy_options,
     };
 
     if (c->options->world_size > 0 || worker->max_replicas <= worker->replicas ||

@@ -121,7 +121,7 @@ static int build(const struct plan_request *request, const struct strategy *aske
         return -EINVAL;
     plan_check_model_ranks(request, asked, plan, errors);
     if (plan_take_program(request, asked, plan, errors) < 0 ||
-        plan_divide(request, plan, errors) < 0 || errors->count > before ||
+        plan_divide(request, asked, plan, errors) < 0 || errors->count > before ||
         plan_lay_out(request, plan, errors) < 0)
         return -EINVAL;
     measure(request, plan);

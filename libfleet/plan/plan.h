@@ -59,7 +59,9 @@ enum plan_bytes {
 
 struct plan_request {
     const struct training_config
-        *training;                   /* NULL, with only_explain: nothing is known of the model */
+        *training; /* NULL, with only_explain: nothing is known of the model */
+    const struct training_config
+        *written; /* what the user wrote, for the numbers that errors suggest; NULL: training */
     const struct strategy *strategy; /* NULL: nothing set */
     const char *strategy_path;       /* in front of errors' paths; NULL: "spec.strategy" */
     const char *world_path; /* the field that says how many ranks there are; NULL: spec.training */

@@ -14,6 +14,7 @@
 #include "libfleet/plan/plan_parts.h"
 #include "libfleet/plan/plan_stages.h"
 #include "libfleet/plan/support.h"
+#include "libfleet/program/stages.h"
 #include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
@@ -47,46 +48,24 @@ static void take_schedule(const struct plan_request *request, struct plan *plan)
         .zero_bubble = options && options->pipeline_schedule == STRATEGY_SCHEDULE_ZERO_BUBBLE};
 }
 
-/* The next larger batch whose micro-batches the schedule can run, if there is one. */
-static void suggest_batch(const struct plan_request *request, const struct plan *plan,
-                          struct fleet_strbuf *out)
-{
-    int64_t all = training_micro_batches(request->training);
-    int64_t end = all + 2LL * plan->schedule.stages * plan_replicas(plan);
-    int replicas = plan_replicas(plan);
-    struct pipeline_shape shape = plan->schedule;
-    struct fleet_error ignored;
-
-    do
-        shape.micro_batches = replica_batches(plan, ++all);
-    while (all < end && pipeline_check(&shape, &ignored) < 0);
-    if (pipeline_check(&shape, &ignored) < 0)
-        return;
-    fleet_strbuf_appendf(out, "; globalBatchSize %" PRId64 " would do",
-                         all * request->training->micro_batch_size);
-    if (replicas > 1)
-        fleet_strbuf_appendf(out, ", since %d replicas of the model share the micro-batches",
-                             replicas);
-}
-
 /* A draft may have any number of micro-batches: a search compares them. */
-static void check_schedule(const struct plan_request *request, const struct plan *plan,
-                           struct fleet_errors *errors)
+static void check_schedule(const struct plan_request *request, const struct strategy *asked,
+                           const struct plan *plan, struct fleet_errors *errors)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf batch = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf nearest = {0};
     struct fleet_error err;
 
     if (request->keeps_settings && plan->schedule.chunks == 1)
         return; /* fewer workers, or more, train on: a stage may have fewer micro-batches */
     if (!request->training || request->is_draft || pipeline_check(&plan->schedule, &err) == 0)
         return;
-    suggest_batch(request, plan, &batch);
+    plan_nearest(request, asked, plan, &nearest);
     fleet_errors_add(errors,
                      plan->schedule.chunks > 1 ? "spec.strategyOptions.pipelineChunks"
                      : plan->schedule.all_forward && plan->schedule.zero_bubble
                          ? "spec.strategyOptions.pipelineSchedule"
                          : "spec.training.globalBatchSize",
-                     "%s%s", err.text, fleet_strbuf_text(&batch));
+                     "%s%s", err.text, fleet_strbuf_text(&nearest));
 }
 
 /* The field that a division which does not fit is blamed on. */
@@ -104,7 +83,22 @@ static void append_division_path(const struct plan_request *request,
                              support_blamed_field(request->strategy, "pipeline"));
 }
 
-int plan_divide(const struct plan_request *request, struct plan *plan, struct fleet_errors *errors)
+/* More stages, or chunks of stages, than layers. */
+static void refuse_stages(const struct plan_request *request, const struct strategy *asked,
+                          const struct plan *plan, const struct plan_division *division,
+                          const char *words, struct fleet_errors *errors)
+{
+    int chunks = division->chunks > 1 ? division->chunks : 1;
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0}, nearest = {0};
+
+    append_division_path(request, division, &path);
+    if (plan->has_program && division->stages * chunks > stages_layers(&plan->program))
+        plan_nearest(request, asked, plan, &nearest);
+    fleet_errors_add(errors, path.text, "%s%s", words, fleet_strbuf_text(&nearest));
+}
+
+int plan_divide(const struct plan_request *request, const struct strategy *asked, struct plan *plan,
+                struct fleet_errors *errors)
 {
     FLEET_AUTO_FREE int64_t *layers =
         calloc((size_t)plan->topology.degree[TOPOLOGY_PIPELINE], sizeof(*layers));
@@ -114,7 +108,6 @@ int plan_divide(const struct plan_request *request, struct plan *plan, struct fl
                                      .shards = degree[TOPOLOGY_SHARDING],
                                      .greedy = plan->is_greedy};
     const struct strategy_options *options = request->options;
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
     struct fleet_error err;
     int rc;
 
@@ -131,13 +124,11 @@ int plan_divide(const struct plan_request *request, struct plan *plan, struct fl
     }
     rc = plan_parts_build(plan->has_program ? &plan->program : NULL, &division, &plan->parts, &err);
     if (rc < 0)
-        append_division_path(request, &division, &path);
-    if (rc < 0)
-        fleet_errors_add(errors, path.text, "%s", err.text);
+        refuse_stages(request, asked, plan, &division, err.text, errors);
     else
         plan->parts.division.layers = NULL; /* borrowed */
     take_schedule(request, plan);
     if (rc == 0) /* micro-batches for stages that cannot be help nobody */
-        check_schedule(request, plan, errors);
+        check_schedule(request, asked, plan, errors);
     return rc;
 }

@@ -11,6 +11,7 @@
 #include "libfleet/plan/plan.h"
 
 struct fleet_errors;
+struct fleet_strbuf;
 struct strategy;
 
 /* The path of the strategy in messages. */
@@ -28,6 +29,10 @@ int plan_select(const struct plan_request *request, const struct strategy *asked
 void plan_check_model_ranks(const struct plan_request *request, const struct strategy *asked,
                             const struct plan *plan, struct fleet_errors *errors);
 
+/* Append "; nearest possible: …", the numbers that would be possible in place of the grid's. */
+void plan_nearest(const struct plan_request *request, const struct strategy *asked,
+                  const struct plan *plan, struct fleet_strbuf *out);
+
 /* The program: that of request->like if it is the same, else a new one. */
 int plan_take_program(const struct plan_request *request, const struct strategy *asked,
                       struct plan *plan, struct fleet_errors *errors);
@@ -35,7 +40,8 @@ int plan_take_program(const struct plan_request *request, const struct strategy 
 /* ---- plan_divide.c --------------------------------------------------------------------------- */
 
 /* The parts of the model, and the schedule. */
-int plan_divide(const struct plan_request *request, struct plan *plan, struct fleet_errors *errors);
+int plan_divide(const struct plan_request *request, const struct strategy *asked, struct plan *plan,
+                struct fleet_errors *errors);
 
 /* ---- plan_program.c, after the division ------------------------------------------------------ */
 

@@ -191,9 +191,8 @@ static int cut_layers(const struct program *program, const struct plan_division 
     if (chunks > 1 && all > layers && division->stages <= layers)
         return fleet_error(err, -EINVAL,
                            "%d chunks on each of %d pipeline stages are more than the %d layers of "
-                           "%s: at most %d",
-                           chunks, division->stages, layers, program->name,
-                           layers / division->stages);
+                           "%s",
+                           chunks, division->stages, layers, program->name);
     if (division->layer_count > 0)
         rc = stages_take(program, all, division->layers, division->layer_count, out, err);
     if (rc < 0 || (division->layer_count > 0 && chunks == 1))

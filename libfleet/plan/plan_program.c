@@ -19,6 +19,7 @@
 #include "libfleet/program/passes/pass.h"
 #include "libfleet/program/program_build.h"
 #include "libfleet/training/training.h"
+#include "libfleet/training/training_ranks.h"
 
 static bool divides_rows(const struct plan *plan)
 {
@@ -31,16 +32,15 @@ static const char *find_undivided(const struct training_config *training,
                                   struct fleet_error *err)
 {
     const int *degree = plan->topology.degree;
-    struct program_cell cell = {.model_ranks = degree[TOPOLOGY_MODEL],
-                                .divides_rows = divides_rows(plan),
-                                .sequence_ranks = degree[TOPOLOGY_SEQUENCE]};
+    int model_ranks = degree[TOPOLOGY_MODEL], ranks = degree[TOPOLOGY_SEQUENCE];
 
-    if (model_check_ranks(training, cell.model_ranks, err) < 0)
+    if (model_check_ranks(training, model_ranks, err) < 0)
         return support_blamed_field(asked, "tensor_parallel");
-    if (model_check_sequence(training, &cell, err) < 0)
+    if (model_check_heads(training, model_ranks, ranks, err) < 0)
         return "hybrid_configs.sep_degree";
-    if (cell.divides_rows && model_check_rows(training, cell.model_ranks, err) < 0)
-        return "tensor_parallel_configs.sequence_parallel";
+    if (model_check_rows(training, divides_rows(plan) ? ranks * model_ranks : ranks, err) < 0)
+        return ranks > 1 ? "hybrid_configs.sep_degree"
+                         : "tensor_parallel_configs.sequence_parallel";
     return NULL;
 }
 
@@ -48,7 +48,7 @@ static const char *find_undivided(const struct training_config *training,
 void plan_check_model_ranks(const struct plan_request *request, const struct strategy *asked,
                             const struct plan *plan, struct fleet_errors *errors)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf path = {0}, nearest = {0};
     const struct training_config *training = request->training;
     struct fleet_error err;
     const char *blamed;
@@ -60,12 +60,24 @@ void plan_check_model_ranks(const struct plan_request *request, const struct str
         return;
     fleet_strbuf_appendf(&path, "%s%s%s", plan_strategy_path(request),
                          *plan_strategy_path(request) ? "." : "", blamed);
-    fleet_errors_add(errors, path.text, "%s", err.text);
+    plan_nearest(request, asked, plan, &nearest);
+    fleet_errors_add(errors, path.text, "%s%s", err.text, fleet_strbuf_text(&nearest));
+}
+
+/* What errors suggest in place of the grid. */
+void plan_nearest(const struct plan_request *request, const struct strategy *asked,
+                  const struct plan *plan, struct fleet_strbuf *out)
+{
+    const struct training_config *written = request->written ? request->written : request->training;
+
+    if (written && request->world != PLAN_ANY_WORLD)
+        training_ranks_nearest(written, asked, request->options, plan->world,
+                               request->ranks_of_worker, out);
 }
 
 /* More ranks than leaves, amp beside an explicit fp32. */
-static int check_surroundings(const struct plan_request *request, const struct plan *plan,
-                              struct fleet_errors *errors)
+static int check_surroundings(const struct plan_request *request, const struct strategy *asked,
+                              const struct plan *plan, struct fleet_errors *errors)
 {
     const struct strategy *final = &plan->selection.final;
     struct training_surroundings around = {
@@ -74,7 +86,9 @@ static int check_surroundings(const struct plan_request *request, const struct p
         .ranks_of_worker = request->ranks_of_worker,
         .world_path = request->world_path,
         .gradient_merge_k = final->gradient_merge ? final->gradient_merge_configs.k_steps : 1,
-        .amp = final->amp};
+        .amp = final->amp,
+        .strategy = request->is_draft ? NULL : asked,
+        .options = request->options};
 
     return training_config_check(request->training, "spec.training", &around, errors);
 }
@@ -130,7 +144,7 @@ static int build_program(const struct plan_request *request, const struct strate
     context.notes = &plan->selection.notes;
     if (plan->is_cut)
         context.cell.stage = PROGRAM_EVERY_STAGE;
-    (void)check_surroundings(request, plan, errors);
+    (void)check_surroundings(request, asked, plan, errors);
     if (training_lacks_vocabulary(request->training)) {
         select_note(&plan->selection.notes, "model.vocabulary",
                     "the tokenizer's size, which is known where data.vocabulary is read; no bytes "
@@ -226,7 +240,7 @@ int plan_take_program(const struct plan_request *request, const struct strategy 
     if (!request->like ||
         (!has_program_of(plan, request->like) && !is_divided_like(request, plan, request->like)))
         return build_program(request, asked, plan, errors);
-    (void)check_surroundings(request, plan, errors);
+    (void)check_surroundings(request, asked, plan, errors);
     if (has_program_of(plan, request->like))
         borrow_program(request->like, plan);
     else

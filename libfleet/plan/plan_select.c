@@ -86,7 +86,8 @@ static struct select_options select_options_of(const struct plan_request *reques
         options.optimizer = training_optimizer_text(request->training->optimizer.name);
         options.has_decay = request->training->optimizer.weight_decay > 0;
         options.steps = request->training->steps;
-        options.job = training_ranks_job(request->training, request->ranks_of_worker);
+        options.job = training_ranks_job(request->written ? request->written : request->training,
+                                         request->options, request->ranks_of_worker);
         options.lacks_batch_norm = !training_has_batch_norm(request->training);
     }
     return options;

@@ -129,11 +129,12 @@ static int divide_evenly(const struct plan *plan, int64_t count, int replicas,
 {
     if (count % replicas == 0 || !adders_are_used(&plan->program))
         return 0;
-    return fleet_error(err, -EINVAL,
-                       "with several chunks and sharding_configs.stage 2 all replicas need as many "
-                       "micro-batches: %" PRId64 " do not divide into %d replicas; use 1 chunk, or "
-                       "stage 1",
-                       count, replicas);
+    return fleet_error(
+        err, -EINVAL,
+        "with several chunks and sharding_configs.stage 2 or 3 all replicas need as many "
+        "micro-batches: %" PRId64 " do not divide into %d replicas; use 1 chunk, or "
+        "stage 1",
+        count, replicas);
 }
 
 static int check_rounds(const struct pass_context *context, const struct plan *plan,

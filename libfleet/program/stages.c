@@ -29,14 +29,11 @@ static int check_count(const struct program *program, int count, struct fleet_er
 
     if (count > layers && layers == 0)
         return fleet_error(err, -EINVAL,
-                           "%d pipeline stages: %s has no blocks of layers that could be cut: at "
-                           "most 1 stage",
+                           "%d pipeline stages: %s has no blocks of layers that could be cut",
                            count, program->name);
     if (count > layers)
-        return fleet_error(err, -EINVAL,
-                           "%d pipeline stages are more than the %d layers of %s: at most %d "
-                           "stages",
-                           count, layers, program->name, layers);
+        return fleet_error(err, -EINVAL, "%d pipeline stages are more than the %d layer%s of %s",
+                           count, layers, layers == 1 ? "" : "s", program->name);
     return 0;
 }
 

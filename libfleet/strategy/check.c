@@ -188,11 +188,28 @@ static bool has_degrees(const struct strategy_sharding_config *g)
     return g->has_mp_degree || g->has_pp_degree || g->has_dp_degree;
 }
 
+/* "; nearest possible: 2 or 4", of the divisors of `all` from `least` to `most` those around
+ * `value`. */
+static void append_divisors(int all, int value, int least, int most, struct fleet_strbuf *out)
+{
+    int below = value - 1, above = value + 1;
+
+    while (below >= least && (below > most || all % below != 0))
+        below--;
+    while (above <= most && all % above != 0)
+        above++;
+    if (below >= least && above <= most)
+        fleet_strbuf_appendf(out, "; nearest possible: %d or %d", below, above);
+    else if (below >= least || above <= most)
+        fleet_strbuf_appendf(out, "; nearest possible: %d", below >= least ? below : above);
+}
+
 static void check_hybrid_dp(struct checker *c, const struct strategy_sharding_config *g)
 {
     const char *name = g->has_sharding_group_size == KNOB_BY_ALIAS
                            ? "sharding_configs.sharding_degree"
                            : "sharding_configs.sharding_group_size";
+    FLEET_AUTO_STRBUF struct fleet_strbuf nearest = {0};
 
     if (g->has_hybrid_dp && !g->hybrid_dp && g->dp_degree > 1)
         refuse(c, "sharding_configs.dp_degree",
@@ -200,12 +217,13 @@ static void check_hybrid_dp(struct checker *c, const struct strategy_sharding_co
     if (!g->hybrid_dp || has_degrees(g) || c->world_size <= 1 || c->any_world ||
         g->sharding_group_size < 1)
         return;
+    append_divisors(c->world_size, g->sharding_group_size, 1, c->world_size - 1, &nearest);
     if (g->sharding_group_size >= c->world_size)
-        refuse(c, name, "is %d; with hybrid_dp it must be less than the %d workers",
-               g->sharding_group_size, c->world_size);
+        refuse(c, name, "is %d; with hybrid_dp it must be less than the %d workers%s",
+               g->sharding_group_size, c->world_size, fleet_strbuf_text(&nearest));
     else if (c->world_size % g->sharding_group_size != 0)
-        refuse(c, name, "is %d; with hybrid_dp it must divide the %d workers",
-               g->sharding_group_size, c->world_size);
+        refuse(c, name, "is %d; with hybrid_dp it must divide the %d workers%s",
+               g->sharding_group_size, c->world_size, fleet_strbuf_text(&nearest));
 }
 
 static void check_sharding(struct checker *c, const struct strategy *s)
@@ -229,16 +247,19 @@ static void check_sharding(struct checker *c, const struct strategy *s)
 static void check_hierarchy(struct checker *c, const struct strategy *s)
 {
     int block = s->hierarchical_allreduce_inter_nranks;
+    FLEET_AUTO_STRBUF struct fleet_strbuf nearest = {0};
 
     if (!s->use_hierarchical_allreduce || block < 1)
         return;
     if (block == 1)
         refuse(c, "hierarchical_allreduce_inter_nranks",
                "is 1; with use_hierarchical_allreduce a block has at least 2 ranks");
-    else if (c->world_size > 1 && !c->any_world && c->world_size % block != 0)
+    else if (c->world_size > 1 && !c->any_world && c->world_size % block != 0) {
+        append_divisors(c->world_size, block, 2, c->world_size, &nearest);
         refuse(c, "hierarchical_allreduce_inter_nranks",
-               "is %d; with use_hierarchical_allreduce it must divide the %d workers", block,
-               c->world_size);
+               "is %d; with use_hierarchical_allreduce it must divide the %d workers%s", block,
+               c->world_size, fleet_strbuf_text(&nearest));
+    }
 }
 
 static void check_order(struct checker *c, const struct strategy *s)

@@ -34,22 +34,20 @@ static int check_interleaved(const struct pipeline_shape *shape, struct fleet_er
     int stages = shape->stages, m = shape->micro_batches, fitting = m / stages * stages;
 
     if (shape->all_forward || shape->zero_bubble)
-        return fleet_error(err, -EINVAL, "%d chunks a stage need the schedule 1F1B, or 1 chunk",
-                           shape->chunks);
+        return fleet_error(err, -EINVAL, "%d chunks a stage need the schedule 1F1B", shape->chunks);
     if (stages <= 2)
         return fleet_error(err, -EINVAL,
-                           "%d chunks a stage need at least 3 pipeline stages, not %d, or 1 chunk",
+                           "%d chunks a stage need at least 3 pipeline stages, not %d",
                            shape->chunks, stages);
     if (fitting < 2 * stages)
         return fleet_error(err, -EINVAL,
-                           "%d chunks a stage need at least %d micro-batches on %d stages, not %d; "
-                           "or 1 chunk",
+                           "%d chunks a stage need at least %d micro-batches on %d stages, not %d",
                            shape->chunks, 2 * stages, stages, m);
     if (m != fitting)
         return fleet_error(err, -EINVAL,
                            "%d chunks a stage need a multiple of the %d stages as micro-batches, "
-                           "not %d: %d or %d; or 1 chunk",
-                           shape->chunks, stages, m, fitting, fitting + stages);
+                           "not %d",
+                           shape->chunks, stages, m);
     return 0;
 }
 
@@ -62,12 +60,9 @@ int pipeline_check(const struct pipeline_shape *shape, struct fleet_error *err)
     if (shape->zero_bubble && shape->all_forward)
         return fleet_error(err, -EINVAL, "zero-bubble is an order of its own: not with F-then-B");
     if (shape->micro_batches < shape->stages)
-        return fleet_error(err, -EINVAL,
-                           "%d micro-batch%s fewer than the %d pipeline stages: at least %d "
-                           "micro-batches, or at most %d stage%s",
+        return fleet_error(err, -EINVAL, "%d micro-batch%s fewer than the %d pipeline stages",
                            shape->micro_batches, shape->micro_batches == 1 ? " is" : "es are",
-                           shape->stages, shape->stages, shape->micro_batches,
-                           shape->micro_batches == 1 ? "" : "s");
+                           shape->stages);
     return 0;
 }
 

@@ -51,7 +51,7 @@ struct pipeline_step {
 };
 
 /*
- * Can a job run by this schedule? -EINVAL names what is wrong and the nearest number that works:
+ * Can a job run by this schedule? -EINVAL names what is wrong; topology_nearest.h has remedies:
  *   more than one stage  M >= P
  *   interleaved          P > 2, M >= 2P, M a multiple of P; not with F-then-B or zero-bubble
  *   zero-bubble          not with F-then-B

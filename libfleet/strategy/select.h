@@ -24,6 +24,7 @@
 
 #include "libfleet/strategy/strategy.h"
 #include "libfleet/strategy/topology.h"
+#include "libfleet/strategy/topology_fit.h"
 
 struct fleet_errors;
 

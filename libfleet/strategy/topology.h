@@ -42,6 +42,7 @@
 #include "libfleet/strategy/strategy.h"
 
 struct fleet_errors;
+struct topology_job;
 
 #define TOPOLOGY_WORLD_MAX FLEET_WORLD_MAX
 
@@ -61,19 +62,11 @@ struct topology {
     bool data_is_sharded;                    /* the sharding axis is that of data parallelism */
 };
 
-/* What is known of the job, for the numbers that an error suggests. 0: not known. */
-struct topology_job {
-    int ranks_of_worker;   /* a user gives the number of workers, and each has so many ranks */
-    int64_t heads, hidden; /* the model degree divides both */
-    int64_t kv_heads;      /* of this and the model degree one is a multiple of the other */
-    int64_t layers;        /* there are at most so many stages */
-};
-
 /*
  * The grid of `world` ranks, 1 … TOPOLOGY_WORLD_MAX. -EINVAL if the product of the degrees is not
  * the world, or if degrees contradict each other: the errors name them and the nearest valid ones
- * that `job` allows (NULL: nothing is known of it). Each reported path starts with `path`. Call
- * strategy_check() before.
+ * that `job` allows (topology_fit.h; NULL: nothing is known of it). Whether `job` allows the grid
+ * itself is not asked. Each reported path starts with `path`. Call strategy_check() before.
  */
 int topology_build(const struct strategy *s, int world, const struct topology_job *job,
                    const char *path, struct topology *out, struct fleet_errors *errors);

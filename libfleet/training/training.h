@@ -25,6 +25,8 @@
 #include "libfleet/base/field.h"
 
 struct fleet_errors;
+struct strategy;
+struct strategy_options;
 
 struct training_int_list {
     int64_t *items;
@@ -306,7 +308,10 @@ struct training_surroundings {
     int ranks_of_replica;   /* each of them stands for so many that share a model; 0 = 1 */
     int ranks_of_worker;    /* 0 = 1 */
     const char *world_path; /* the field that sets it, for errors: "spec.worker.replicas" */
-    int64_t gradient_merge_k;          /* k_steps, 1 when gradient_merge is off */
+    int64_t gradient_merge_k; /* k_steps, 1 when gradient_merge is off */
+    /* For the numbers that an error suggests; NULL: it suggests none, the defaults. */
+    const struct strategy *strategy;
+    const struct strategy_options *options;
     bool amp;                          /* strategy.amp */
     const struct fleet_errors *unread; /* as in training_config_relate(); NULL = none */
 };

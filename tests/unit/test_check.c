@@ -139,10 +139,10 @@ static void test_check__hybrid_dp_needs_several_whole_groups(void **state)
     expect(json, 1, "");
     expect(json, 4,
            "spec.strategy.sharding_configs.sharding_group_size: is 4; with hybrid_dp it must be "
-           "less than the 4 workers");
+           "less than the 4 workers; nearest possible: 2");
     expect(json, 6,
            "spec.strategy.sharding_configs.sharding_group_size: is 4; with hybrid_dp it must "
-           "divide the 6 workers");
+           "divide the 6 workers; nearest possible: 3");
     expect("{'sharding': true, 'sharding_configs': {'hybrid_dp': false, 'dp_degree': 2}}", 16,
            "spec.strategy.sharding_configs.dp_degree: is 2, but hybrid_dp is false: several "
            "replicas need it true");
@@ -175,7 +175,7 @@ static void test_check__hierarchy_divides_the_workers(void **state)
     expect(json, 1, "");
     expect(json, 6,
            "spec.strategy.hierarchical_allreduce_inter_nranks: is 4; with "
-           "use_hierarchical_allreduce it must divide the 6 workers");
+           "use_hierarchical_allreduce it must divide the 6 workers; nearest possible: 3 or 6");
     expect("{'use_hierarchical_allreduce': true}", 8,
            "spec.strategy.hierarchical_allreduce_inter_nranks: is 1; with "
            "use_hierarchical_allreduce a block has at least 2 ranks");

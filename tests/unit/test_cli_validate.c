@@ -61,7 +61,8 @@ static void test_cli_validate__a_bad_one_is_reported_line_by_line(void **state)
 {
     static const char too_many[] =
         "spec.training.globalBatchSize: 5 workers, but a step has only 4 micro-batches "
-        "(globalBatchSize 16 / microBatchSize 4): some would have nothing to do\n";
+        "(globalBatchSize 16 / microBatchSize 4): some would have nothing to do; nearest possible: "
+        "4 workers, or globalBatchSize 20\n";
     FLEET_AUTO_FREE char *text = NULL, *missing = NULL;
 
     (void)state;

@@ -189,7 +189,8 @@ static void test_plan_explain__refuses_more_stages_than_layers(void **state)
     assert_int_equal(plan_build(&request, &plan, &errors), -EINVAL);
     assert_int_equal(errors.count, 1);
     assert_string_equal(errors.items[0].message,
-                        "16 pipeline stages are more than the 8 layers of gpt: at most 8 stages");
+                        "16 pipeline stages are more than the 8 layers of gpt; nearest possible: "
+                        "8 workers");
     training_config_release(&training);
     fleet_errors_release(&errors);
 }

@@ -18,6 +18,7 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/strategy/topology.h"
+#include "libfleet/strategy/topology_fit.h"
 #include "tests/unit/strategy_text.h"
 
 /* "model 1 sequence 1 sharding 4 …", ones left out, or the errors. */

@@ -134,14 +134,16 @@ static void test_validation__every_worker_has_a_micro_batch(void **state)
     assert_job("j", "  worker: {replicas: 8}\n", "");
     assert_job("j", "  worker: {replicas: 9}\n",
                "spec.worker.replicas: 9 workers, but a step has only 8 micro-batches "
-               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do; nearest "
+               "possible: 8 workers, or globalBatchSize 18\n");
     assert_job("j", "  worker: {replicas: 4, maxReplicas: 9}\n",
                "spec.worker.maxReplicas: 9 workers, but a step has only 8 micro-batches "
-               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do\n");
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do; nearest "
+               "possible: 8 workers, or globalBatchSize 18\n");
     assert_job("j", "  worker: {replicas: 4, processesPerPod: 3}\n",
                "spec.worker.replicas: 12 ranks, but a step has only 8 micro-batches "
-               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do; at most 2 "
-               "workers would all have work\n");
+               "(globalBatchSize 16 / microBatchSize 2): some would have nothing to do; nearest "
+               "possible: 2 workers, or globalBatchSize 24\n");
     assert_job("j",
                "  worker: {replicas: 16}\n"
                "  strategy: {gradient_merge: true, gradient_merge_configs: {k_steps: 2}}\n",
@@ -163,7 +165,8 @@ static void test_validation__another_world_can_be_asked_for(void **state)
     assert_result(yaml.text, (struct validation_options){.world_size = 9},
                   "spec.training.globalBatchSize: 9 workers, but a step has only 8 micro-batches "
                   "(globalBatchSize 16 "
-                  "/ microBatchSize 2): some would have nothing to do\n");
+                  "/ microBatchSize 2): some would have nothing to do; nearest possible: 8 "
+                  "workers, or globalBatchSize 18\n");
 }
 
 static void test_validation__pipelines_count_their_micro_batches(void **state)

@@ -107,9 +107,6 @@ int builder_kv_linear(struct builder *b, const char *name, int x, const struct b
                       int kv_heads);
 int builder_join_kv(struct builder *b, const char *name, int x, int kv_heads);
 
-/* True if concatenations, each of at most OP_OUTPUTS_MAX copies, can repeat a head so often. */
-bool builder_can_repeat(int64_t times);
-
 /*
  * Between divided layers the ranks of a group may also divide the rows of x, which are the tokens
  * of all samples (Korthikanti and others, 2205.05198, section 4.2.2): norms, dropouts and additions

@@ -87,34 +87,36 @@ int builder_kv_linear(struct builder *b, const char *name, int x, const struct b
     return own_head(b, name, builder_linear(b, name, x, &linear), kv_heads);
 }
 
-bool builder_can_repeat(int64_t times)
-{
-    for (int factor = 2; factor <= COPIES_MAX; factor++)
-        while (times % factor == 0)
-            times /= factor;
-    return times == 1;
-}
-
-/* The smallest factor: how many copies the next concatenation makes. */
+/* The smallest factor that one concatenation can make; if there is none, `times` itself. */
 static int factor_of(int times)
 {
-    int factor = 2;
+    for (int factor = 2; factor <= COPIES_MAX; factor++)
+        if (times % factor == 0)
+            return factor;
+    return times;
+}
 
-    while (times % factor != 0)
-        factor++;
-    return factor;
+/* x [rows,width]: `times` copies side by side. More than a concatenation takes: twice one half. */
+static int repeat_columns(struct builder *b, const char *name, int x, int times)
+{
+    int parts[COPIES_MAX] = {x, x, x, x, x}, count = times;
+    char half[80];
+
+    if (times > COPIES_MAX) {
+        (void)snprintf(half, sizeof(half), "%s.%d", name, times / 2);
+        parts[0] = parts[1] = repeat_columns(b, half, x, times / 2);
+        count = 2 + times % 2;
+    }
+    return builder_concat(b, name, parts, count);
 }
 
 /* x [1,rows,heads·D]: each head `factor` times, side by side. */
 static int repeat_heads(struct builder *b, const char *name, int x, int64_t heads, int factor)
 {
     int64_t rows = b->program->vars[x].shape[1], width = builder_columns(b, x);
-    int parts[COPIES_MAX];
 
     x = builder_reshape(b, name, ".heads", x, 2, (int64_t[]){rows * heads, width / heads});
-    for (int i = 0; i < factor; i++)
-        parts[i] = x;
-    x = builder_concat(b, name, parts, factor);
+    x = repeat_columns(b, name, x, factor);
     return builder_reshape(b, name, ".side_by_side", x, 3, (int64_t[]){1, rows, width * factor});
 }
 

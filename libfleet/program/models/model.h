@@ -30,18 +30,16 @@ struct training_config;
 int model_build(const struct training_config *config, const struct program_cell *cell,
                 struct program *out, struct fleet_error *err);
 
-/* What model_build() would say of the number of ranks. */
+/* What model_build() would say of a number of ranks: -EINVAL without a remedy, which depends on the
+ * whole grid (libfleet/plan). They share tensors; */
 int model_check_ranks(const struct training_config *config, int model_ranks,
                       struct fleet_error *err);
 
-/* The same where ranks divide the tokens of a micro-batch (`divides_rows` of a cell): -EINVAL with
- * the nearest sizes of a micro-batch that they divide. */
-int model_check_rows(const struct training_config *config, int ranks, struct fleet_error *err);
+/* they share the sequences of the heads that one of `model_ranks` ranks has; */
+int model_check_heads(const struct training_config *config, int model_ranks, int ranks,
+                      struct fleet_error *err);
 
-/* The same of `sequence_ranks` of `cell`, whose model_ranks are right: they divide the heads that a
- * rank has, and the tokens of a micro-batch. An evaluation needs micro-batches of one sample: the
- * last one may lack samples, and then ranks would have means of different numbers of tokens. */
-int model_check_sequence(const struct training_config *config, const struct program_cell *cell,
-                         struct fleet_error *err);
+/* they divide the tokens of a micro-batch. */
+int model_check_rows(const struct training_config *config, int ranks, struct fleet_error *err);
 
 #endif
