@@ -86,6 +86,13 @@ __attribute__((format(printf, 3, 4))) static void set(struct list *list, const c
     }
 }
 
+/* As set(), for what the user may choose. */
+static void set_default(struct list *list, const char *name, const char *value)
+{
+    if (!find(list, name))
+        set(list, name, "%s", value);
+}
+
 /* The user's own LD_PRELOAD, which the pod has under another name, because ours had that name until
  * now. */
 static void restore_preload(struct list *list)
@@ -148,12 +155,32 @@ static void set_master(struct list *list, const struct environment_input *in)
 
     append_endpoint(&endpoint, first, 0);
     set(list, "PADDLE_MASTER", "%s", endpoint.text);
+    set_default(list, "PADDLE_MASTER_ENDPOINT", endpoint.text); /* its name for init_rpc() */
     if (!find(list, "MASTER_ADDR") || !find(list, "MASTER_PORT")) {
         set(list, "MASTER_ADDR", "%s", first->address);
         set(list, "MASTER_PORT", "%d", first->ports[0]);
     }
     set(list, "MS_SCHED_HOST", "%s", first->address);
     set(list, "MS_SCHED_PORT", "%d", first->ports[0]);
+}
+
+/* Does the container have a device? The names are those that Paddle's launcher and Kubernetes'
+ * device plugins use. CUDA_VISIBLE_DEVICES decides alone, as in the CUDA library. */
+static bool has_device(struct list *list)
+{
+    static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
+                                        "XPU_VISIBLE_DEVICES", "XPULINK_VISIBLE_DEVICES"};
+    static const char *const nothing[] = {"", "-1", "none", "void", "NoDevFiles"};
+
+    for (size_t n = 0; n < FLEET_COUNT(names); n++) {
+        char **entry = find(list, names[n]);
+        bool is_device = entry != NULL;
+        for (size_t i = 0; entry && i < FLEET_COUNT(nothing); i++)
+            is_device = is_device && strcmp(*entry + strlen(names[n]) + 1, nothing[i]) != 0;
+        if (is_device || (entry && n == 0))
+            return is_device;
+    }
+    return false;
 }
 
 static void set_paddle(struct list *list, const struct environment_input *in, int rank)
@@ -170,13 +197,13 @@ static void set_paddle(struct list *list, const struct environment_input *in, in
     set(list, "PADDLE_NNODES", "%zu", assign->member_count);
     set(list, "PADDLE_JOB_ID", "%s", in->job_id);
     set(list, "POD_NAME", "%s", in->pod_name);
-    if (!find(list, "CUDA_VISIBLE_DEVICES"))
-        set(list, "PADDLE_DISTRI_BACKEND", "gloo");
-    if (!find(list, "OMP_NUM_THREADS"))
-        set(list, "OMP_NUM_THREADS", "1");
+    if (!has_device(list))
+        set_default(list, "PADDLE_DISTRI_BACKEND", "gloo");
+    set_default(list, "OMP_NUM_THREADS", "1");
+    set_default(list, "PADDLE_PG_TIMEOUT", "1800000");
+    set_default(list, "FLAGS_stop_check_timeout", "900");
+    set_default(list, "PADDLE_AUTO_CLUSTER", "0");
     set(list, "FLAGS_selected_gpus", "%d", in->local_rank);
-    set(list, "PADDLE_PG_TIMEOUT", "1800000");
-    set(list, "FLAGS_stop_check_timeout", "900");
 }
 
 static void set_torch(struct list *list, const struct environment_input *in, int rank)
@@ -203,8 +230,8 @@ static void set_mindspore(struct list *list, const struct environment_input *in,
 
 static void set_files(struct list *list, const struct environment_input *in)
 {
-    if (in->folder && !find(list, "PADDLE_LOG_DIR"))
-        set(list, "PADDLE_LOG_DIR", "%s", in->folder);
+    if (in->folder)
+        set_default(list, "PADDLE_LOG_DIR", in->folder);
     if (in->strategy_file)
         set(list, "FLEET_STRATEGY_FILE", "%s", in->strategy_file);
     if (in->strategy_json)

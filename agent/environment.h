@@ -52,8 +52,11 @@ struct environment_input {
 };
 
 /* "NAME=value", NULL-terminated, all heap: environment_free(). Variables of `base` that are set
- * again are replaced. MASTER_ADDR and MASTER_PORT of the user stay, and so do OMP_NUM_THREADS,
- * FLEET_DATA_ENCRYPTION and FLEET_WORLD_SECRET. */
+ * again are replaced. These of the user stay: MASTER_ADDR with MASTER_PORT, OMP_NUM_THREADS,
+ * PADDLE_MASTER_ENDPOINT, PADDLE_DISTRI_BACKEND, PADDLE_PG_TIMEOUT, FLAGS_stop_check_timeout,
+ * PADDLE_AUTO_CLUSTER, PADDLE_LOG_DIR, FLEET_DATA_ENCRYPTION, FLEET_WORLD_SECRET.
+ * PADDLE_DISTRI_BACKEND is gloo if no variable of `base` names a device: CUDA_VISIBLE_DEVICES, else
+ * NVIDIA_VISIBLE_DEVICES, XPU_VISIBLE_DEVICES or XPULINK_VISIBLE_DEVICES. */
 char **environment_build(const struct environment_input *input);
 
 /*

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/*
- * What an own trainer finds in its environment (agent/environment.h), for 2 pods of 2 processes,
- * and what the termination message says (agent/reporter.h).
- */
+/* What an own trainer finds in its environment (agent/environment.h), for 2 pods of 2 processes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,12 +14,10 @@
 
 #include "agent/environment.h"
 #include "agent/own_files.h"
-#include "agent/reporter.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
-#include "libfleet/base/json.h"
 
 static const int first_ports[] = {5000, 5001}, second_ports[] = {6000, 6001};
 static const struct message_member members[] = {
@@ -61,6 +56,10 @@ static void test_environment__says_what_the_frameworks_expect(void **state)
         {"PADDLE_LOCAL_SIZE", "2"},
         {"PADDLE_NNODES", "2"},
         {"PADDLE_MASTER", "10.0.0.1:5000"},
+        {"PADDLE_MASTER_ENDPOINT", "10.0.0.1:5000"},
+        {"PADDLE_AUTO_CLUSTER", "0"},
+        {"PADDLE_PG_TIMEOUT", "1800000"},
+        {"FLAGS_stop_check_timeout", "900"},
         {"PADDLE_JOB_ID", "gpt"},
         {"PADDLE_DISTRI_BACKEND", "gloo"},
         {"OMP_NUM_THREADS", "1"},
@@ -181,18 +180,62 @@ static void test_environment__says_where_to_resume_once_the_job_has_said(void **
     environment_free(environment);
 }
 
-static void test_environment__keeps_a_master_and_threads_the_user_has_set(void **state)
+/* gloo, unless a variable names a device. */
+static void test_environment__finds_devices_as_containers_name_them(void **state)
 {
-    char *base[] = {(char *)"MASTER_ADDR=master", (char *)"MASTER_PORT=1234",
-                    (char *)"OMP_NUM_THREADS=4", NULL};
+    static const struct {
+        const char *base[4];
+        const char *expected; /* NULL = the variable is not set */
+    } cases[] = {
+        {{"A=1"}, "gloo"},
+        {{"CUDA_VISIBLE_DEVICES=0"}, NULL},
+        {{"NVIDIA_VISIBLE_DEVICES=GPU-8f4e"}, NULL}, /* of a device plugin */
+        {{"NVIDIA_VISIBLE_DEVICES=all"}, NULL},
+        {{"NVIDIA_VISIBLE_DEVICES=void"}, "gloo"},
+        {{"NVIDIA_VISIBLE_DEVICES=none"}, "gloo"},
+        {{"NVIDIA_VISIBLE_DEVICES="}, "gloo"},
+        {{"CUDA_VISIBLE_DEVICES="}, "gloo"},
+        {{"NVIDIA_VISIBLE_DEVICES=all", "CUDA_VISIBLE_DEVICES=-1"}, "gloo"},
+        {{"NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=1"}, NULL},
+        {{"NVIDIA_VISIBLE_DEVICES=void", "XPU_VISIBLE_DEVICES=0,1"}, NULL},
+        {{"XPULINK_VISIBLE_DEVICES=2"}, NULL},
+        {{"NVIDIA_VISIBLE_DEVICES=0", "PADDLE_DISTRI_BACKEND=gloo"}, "gloo"},
+        {{"PADDLE_DISTRI_BACKEND=auto"}, "auto"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        struct environment_input input = {.base = (char *const *)cases[i].base,
+                                          .assign = &assign,
+                                          .job_id = "gpt",
+                                          .pod_name = "p"};
+        char **environment = environment_build(&input);
+        if (cases[i].expected)
+            expect(environment, "PADDLE_DISTRI_BACKEND", cases[i].expected);
+        else
+            assert_null(value_of(environment, "PADDLE_DISTRI_BACKEND"));
+        environment_free(environment);
+    }
+}
+
+static void test_environment__keeps_what_the_user_may_set(void **state)
+{
+    char *base[] = {(char *)"MASTER_ADDR=master",      (char *)"MASTER_PORT=1234",
+                    (char *)"OMP_NUM_THREADS=4",       (char *)"PADDLE_PG_TIMEOUT=5000",
+                    (char *)"PADDLE_AUTO_CLUSTER=1",   (char *)"FLAGS_stop_check_timeout=60",
+                    (char *)"PADDLE_LOG_DIR=/my/logs", NULL};
     struct environment_input input = {
-        .base = base, .assign = &assign, .job_id = "gpt", .pod_name = "p"};
+        .base = base, .assign = &assign, .job_id = "gpt", .pod_name = "p", .folder = "/tmp/f"};
     char **environment = environment_build(&input);
 
     (void)state;
     expect(environment, "MASTER_ADDR", "master");
     expect(environment, "MASTER_PORT", "1234");
     expect(environment, "OMP_NUM_THREADS", "4");
+    expect(environment, "PADDLE_PG_TIMEOUT", "5000");
+    expect(environment, "FLAGS_stop_check_timeout", "60");
+    expect(environment, "PADDLE_AUTO_CLUSTER", "1");
+    expect(environment, "PADDLE_LOG_DIR", "/my/logs");
     expect(environment, "PADDLE_MASTER", "10.0.0.1:5000");
     environment_free(environment);
 }
@@ -416,44 +459,6 @@ static void test_environment__rank_table_lists_every_rank_once(void **state)
                               "\"host_nic_ip\":\"reserve\"}],\"status\":\"completed\"}");
 }
 
-/* ---- the termination message ----------------------------------------------------------------- */
-
-static void test_reporter__says_cause_code_and_last_lines(void **state)
-{
-    struct member_failure failure = {
-        .exit_code = -1, .signal = 9, .cause = "", .lines = "one\ntwo\n", .local_rank = 1};
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
-
-    (void)state;
-    reporter_format(&failure, "", &out);
-    assert_string_equal(out.text,
-                        "{\"cause\":\"Killed\",\"localRank\":1,\"exitCode\":137,"
-                        "\"permanent\":false,\"message\":\"\",\"lines\":\"one\\ntwo\\n\"}");
-}
-
-static void test_reporter__drops_old_lines_until_it_fits(void **state)
-{
-    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, lines = {0};
-    FLEET_AUTO_JSON cJSON *json = NULL;
-    struct member_failure failure = {.exit_code = 1, .cause = "", .fatal = true};
-
-    (void)state;
-    for (int i = 0; i < 1000; i++)
-        fleet_strbuf_appendf(&lines, "line \"%d\" of the log\n", i);
-    failure.lines = lines.text;
-    reporter_format(&failure, "why", &out);
-    assert_true(out.length <= REPORTER_TERMINATION_SIZE_MAX && out.length > 3900);
-    assert_int_equal(fleet_json_parse(out.text, out.length, out.length, &json, NULL), 0);
-    assert_non_null(strstr(out.text, "999"));
-    failure.lines = "";
-    fleet_strbuf_clear(&lines);
-    for (int i = 0; i < 5000; i++)
-        fleet_strbuf_append_char(&lines, 'x'); /* one line that is too long alone */
-    failure.lines = lines.text;
-    reporter_format(&failure, "why", &out);
-    assert_true(out.length <= REPORTER_TERMINATION_SIZE_MAX);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,7 +466,8 @@ int main(void)
         cmocka_unit_test(test_environment__gives_each_trainer_one_gpu),
         cmocka_unit_test(test_environment__preloads_what_the_template_says),
         cmocka_unit_test(test_environment__says_where_to_resume_once_the_job_has_said),
-        cmocka_unit_test(test_environment__keeps_a_master_and_threads_the_user_has_set),
+        cmocka_unit_test(test_environment__finds_devices_as_containers_name_them),
+        cmocka_unit_test(test_environment__keeps_what_the_user_may_set),
         cmocka_unit_test(test_environment__names_the_files_of_the_job),
         cmocka_unit_test(test_environment__every_variable_is_documented),
         cmocka_unit_test(test_own_files__wait_for_no_disk),
@@ -469,8 +475,6 @@ int main(void)
         cmocka_unit_test(test_environment__rank_table_lists_every_rank_once),
         cmocka_unit_test(test_environment__hands_over_the_encryption_of_the_job),
         cmocka_unit_test(test_environment__puts_aside_what_is_too_long),
-        cmocka_unit_test(test_reporter__says_cause_code_and_last_lines),
-        cmocka_unit_test(test_reporter__drops_old_lines_until_it_fits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
