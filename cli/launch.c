@@ -47,7 +47,7 @@ static int run_job(const cJSON *job)
 static int check_script(const struct launch_options *launch, const char *script,
                         struct fleet_error *err)
 {
-    bool is_python = launch_is_python(script);
+    bool is_python = launch_is_python(launch, script);
 
     if (launch->is_module || (!is_python && !strchr(script, '/')))
         return 0;

@@ -24,9 +24,11 @@ struct launch_options {
     int restarts_max;      /* 3 */
     int elastic_timeout_s; /* 30 */
     bool is_module, prints_job;
-    bool has_servers;             /* servers and workers instead of ranks */
-    int servers, workers;         /* how many; with has_servers at least 1 each */
-    const char *server_endpoints; /* "host:port,…", as many; NULL: at 127.0.0.1 */
+    bool is_plain;                        /* the script is executed, also if its name ends in .py */
+    const char *machines, *machines_name; /* --ips, and how the user called it; NULL */
+    bool has_servers;                     /* servers and workers instead of ranks */
+    int servers, workers;                 /* how many; with has_servers at least 1 each */
+    const char *server_endpoints;         /* "host:port,…", as many; NULL: at 127.0.0.1 */
     const char *worker_endpoints;
     int start_port; /* the first port at 127.0.0.1, servers before workers; 0: free ones */
     int first;      /* argv[first] is the script */
@@ -34,8 +36,8 @@ struct launch_options {
 
 /*
  * Read the command line, then the variables that Paddle's launcher reads (they win over options).
- * Options that a hub makes needless (--master, --rdzv-…) are accepted; a note says so on standard
- * error. Returns the exit code, or -1 to continue.
+ * Options that do nothing here (--master, --rdzv-…) are accepted; a note on standard error says
+ * why. Returns the exit code, or -1 to continue.
  */
 int launch_read(int argc, char **argv, struct launch_options *out);
 
@@ -45,8 +47,8 @@ int launch_count_endpoints(const char *list);
 /* The FleetJob as JSON. */
 cJSON *launch_job(const struct launch_options *options, char **command);
 
-/* Whether python3 runs this script: its name ends in .py. */
-bool launch_is_python(const char *script);
+/* Whether python3 runs this script: its name ends in .py, and is_plain is not set. */
+bool launch_is_python(const struct launch_options *options, const char *script);
 
 /* What a process executes: the interpreter if there is one, the script, its arguments. A heap array
  * that ends with NULL; its texts are static or those of `command`. */

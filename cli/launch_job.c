@@ -19,10 +19,10 @@ static int count_devices(const char *list)
     return count;
 }
 
-bool launch_is_python(const char *script)
+bool launch_is_python(const struct launch_options *options, const char *script)
 {
     size_t length = strlen(script);
-    return length > 3 && strcmp(script + length - 3, ".py") == 0;
+    return !options->is_plain && length > 3 && strcmp(script + length - 3, ".py") == 0;
 }
 
 /* A shell that sends the output of its rank to a file and becomes the command. */
@@ -49,7 +49,7 @@ char **launch_command(const struct launch_options *options, char **command)
         count++;
     list = calloc(count + 4, sizeof(*list));
     fleet_assert(list);
-    if (options->is_module || launch_is_python(command[0])) {
+    if (options->is_module || launch_is_python(options, command[0])) {
         list[used++] = python;
         list[used++] = unbuffered;
     }

@@ -112,6 +112,82 @@ static void test_launch__logs_go_to_a_file_for_each_rank(void **state)
     }
 }
 
+/* "--log_overwrite True" is how Paddle's users write it; torchrun's options with one letter. */
+static void test_launch__values_are_read_as_the_launchers_read_them(void **state)
+{
+    static const struct {
+        const char *value, *expected;
+    } cases[] = {{"False", "\\\" >>\\\""},
+                 {"no", "\\\" >>\\\""},
+                 {"True", "\\\" >\\\""},
+                 {"1", "\\\" >\\\""}};
+    struct run run;
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
+        FLEET_AUTO_FREE char *logs = fleet_file_join(folder, "logs");
+        run_words(&run, "launch", "--print-job", "--log_dir", logs, "--log_overwrite",
+                  cases[i].value, "train.py", NULL);
+        expect_exit(&run, 0);
+        expect_words(&run.out, "train.py\"\n");
+        expect_words(&run.out, cases[i].expected);
+        release(&run);
+    }
+    run_words(&run, "launch", "--print-job", "-r", "3", "-t", "1", "--no-python", "--log_level",
+              "DEBUG", "--start_method=spawn", "train.py", NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "command:\n");
+    assert_null(strstr(fleet_strbuf_text(&run.out), "python3"));
+    expect_words(&run.err, "note: -r has no effect: each line is printed with its rank");
+    expect_words(&run.err, "note: --log_level has no effect: `fleetjob run -v`");
+    expect_words(&run.err, "note: --start_method has no effect: an agent of FleetJob starts");
+    release(&run);
+    run_words(&run, "launch", "--print-job", "--nproc-per-node=cpu", "train.py", NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "processesPerPod: ");
+    release(&run);
+}
+
+static void test_launch__addresses_are_nodes_of_a_printed_job(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run_words(&run, "launch", "--print-job", "--ips=10.0.0.1,10.0.0.2,10.0.0.3", "train.py", NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "replicas: 3\n");
+    release(&run);
+    run_words(&run, "launch", "--print-job", "--ips", "a,b", "--nnodes", "3", "train.py", NULL);
+    expect_exit(&run, 2);
+    expect_words(&run.err, "--ips has 2 addresses, --nnodes is 3");
+    release(&run);
+    assert_int_equal(setenv("PADDLE_IPS", "127.0.0.1", 1), 0);
+    assert_int_equal(setenv("PADDLE_MASTER", "127.0.0.1:70", 1), 0);
+    run_words(&run, "launch", "--print-job", "train.py", NULL);
+    assert_int_equal(unsetenv("PADDLE_IPS"), 0);
+    assert_int_equal(unsetenv("PADDLE_MASTER"), 0);
+    expect_exit(&run, 0);
+    expect_words(&run.err, "note: PADDLE_IPS has no effect: the hub of FleetJob connects");
+    expect_words(&run.err, "note: PADDLE_MASTER has no effect: the hub of FleetJob connects");
+    release(&run);
+}
+
+/* Paddle's init_rpc() reads the address of rank 0 from PADDLE_MASTER_ENDPOINT. */
+static void test_launch__workers_of_calls_get_their_master(void **state)
+{
+    const char *script = write_script(
+        "rpc",
+        "#!/bin/sh\n[ \"$PADDLE_MASTER_ENDPOINT\" = \"$PADDLE_MASTER\" ] && echo \"same\"\n");
+    struct run run;
+
+    (void)state;
+    run_words(&run, "launch", "--run_mode", "rpc", "--nproc_per_node=2", script, NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "[0] same\n");
+    expect_words(&run.out, "[1] same\n");
+    release(&run);
+}
+
 static void test_launch__a_printed_job_is_valid(void **state)
 {
     FLEET_AUTO_FREE char *file = fleet_file_join(folder, "job.yaml");
@@ -151,10 +227,13 @@ static void test_launch__wrong_options_are_one_message(void **state)
     (void)state;
     refused("--nnodes is \"0\", not a number between 1 and 256", "--nnodes", "0");
     refused("--nnodes is \"4:2\": the second number is less", "--nnodes", "4:2");
-    refused("--nproc_per_node is \"gpu\"", "--nproc_per_node", "gpu");
+    refused("--nproc_per_node is \"many\"", "--nproc_per_node", "many");
     refused("unknown option --nnode;", "--nnode", "1");
-    refused("--run_mode is \"rpc\", allowed: collective, ps", "--run_mode", "rpc");
-    refused("--ips: `fleetjob launch` runs jobs on one machine", "--ips", "a,b");
+    refused("--run_mode is \"ps-heter\", allowed: collective, ps, rpc; all workers", "--run_mode",
+            "ps-heter");
+    refused("--ips has 2 addresses: `fleetjob launch` runs jobs on one machine", "--ips", "a,b");
+    refused("--log-overwrite is \"maybe\", allowed: True, False", "--log-overwrite=maybe", "-m");
+    refused("unknown option -x", "-x", "1");
     run_words(&run, "launch", "--nnodes", NULL);
     expect_exit(&run, 2);
     expect_words(&run.err, "--nnodes: needs a value");
@@ -176,6 +255,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_launch__a_script_that_cannot_run_is_refused_at_once),
         cmocka_unit_test(test_launch__a_failed_process_restarts_all),
         cmocka_unit_test(test_launch__logs_go_to_a_file_for_each_rank),
+        cmocka_unit_test(test_launch__values_are_read_as_the_launchers_read_them),
+        cmocka_unit_test(test_launch__addresses_are_nodes_of_a_printed_job),
+        cmocka_unit_test(test_launch__workers_of_calls_get_their_master),
         cmocka_unit_test(test_launch__a_printed_job_is_valid),
         cmocka_unit_test(test_launch__wrong_options_are_one_message),
     };
