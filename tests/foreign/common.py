@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the three scripts share: they say where they are, report steps, and fail when asked to.
 
-The story that story.py checks, by generation:
-  1  rank 1 exits with 101 after some steps, 2  rank 0 exits with 102, 3  a rank is killed from
-  outside, while all wait, 4  all steps are made.
+STORY says how each generation but the last ends: `101` and `102` are exit codes of a rank, with
+`kill` all ranks wait until one is killed from outside. story.py tells and checks the story. The
+model starts from weights of 1 and a bias of 0, so that story.py can compute where it must end.
 """
 
 import json
 import os
+import pathlib
 import sys
 import time
 
+import data
+from data import STEPS, WIDTH
+
 BEGAN = time.monotonic()  # before the framework is imported
-STEPS, BATCH, WIDTH = 40, 16, 8
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 GENERATION = int(os.environ["FLEET_GENERATION"])
 FIRST = int(os.environ.get("FLEET_RESUME_STEP", 0))
+STORY = os.environ["STORY"].split()
+EVENT = STORY[GENERATION - 1] if GENERATION <= len(STORY) else ""
 
 
 def say(**facts):
@@ -38,9 +43,7 @@ say(began=BEGAN, pid=os.getpid(), environment={
 
 def batch(step):
     """Rows of this rank: they depend on the step alone, so any number of ranks sees the same."""
-    rows = [[((step * BATCH + row) * (column + 3) % 17) / 17 - 0.5 for column in range(WIDTH)]
-            for row in range(BATCH)]
-    targets = [[sum(row[:3])] for row in rows]
+    rows, targets = data.batch(step)
     return rows[RANK::WORLD], targets[RANK::WORLD]
 
 
@@ -50,10 +53,22 @@ def after_step(step, loss, checkpoint):
     report(step=step, steps=STEPS, loss=float(loss))
     if RANK == 0 and step % 5 == 0:
         report(checkpoint=step, path=checkpoint(step))
-    if GENERATION == 1 and step == 10 and RANK == 1:
-        sys.exit(101)
-    if GENERATION == 2 and step == 20 and RANK == 0:
-        sys.exit(102)
-    if GENERATION == 3 and step == 30:
+    if (EVENT, step) in (("101", 10), ("102", 20), ("kill", 30)):
+        happen()
+
+
+def happen():
+    """The event of this generation, once no rank needs another one: a rank whose peer has gone may
+    fail before that peer's process has ended."""
+    fails = RANK == {"101": 1, "102": 0}.get(EVENT)
+    if not fails:
+        mark(RANK).touch()
         say(waits=True)
         time.sleep(600)
+    while not all(mark(rank).exists() for rank in range(WORLD) if rank != RANK):
+        time.sleep(0.01)
+    sys.exit(int(EVENT))
+
+
+def mark(rank):
+    return pathlib.Path(os.environ["WHERE"], f"waits-{GENERATION}-{rank}")

@@ -30,11 +30,11 @@ common.say(context=context, same_in_file=in_file == context, mindspore=mindspore
            mean=mindspore.get_auto_parallel_context("gradients_mean"),
            rank_of_mindspore=communication.get_rank(), world=communication.get_group_size())
 
-mindspore.set_seed(1)
-model = nn.Dense(common.WIDTH, 1, weight_init="ones")
+model = nn.Dense(common.WIDTH, 1, weight_init="ones", bias_init="zeros")
 optimizer = nn.Adam(model.trainable_params(), learning_rate=0.05)
-if common.FIRST:
-    mindspore.load_param_into_net(model, mindspore.load_checkpoint(os.environ["FLEET_RESUME_PATH"]))
+if common.FIRST:  # the optimizer has the model's parameters, too
+    mindspore.load_param_into_net(
+        optimizer, mindspore.load_checkpoint(os.environ["FLEET_RESUME_PATH"]))
 common.report(resumed=common.FIRST, steps=common.STEPS)
 loss_of = nn.MSELoss()
 gradients_of = mindspore.value_and_grad(lambda x, y: loss_of(model(x), y), None,
@@ -44,7 +44,7 @@ add_all = ops.AllReduce()
 
 def save(step):
     path = os.path.join(os.environ["WHERE"], f"mindspore-{step}.ckpt")
-    mindspore.save_checkpoint(model, path)
+    mindspore.save_checkpoint(optimizer, path)
     return path
 
 

@@ -17,8 +17,8 @@ common.say(strategy={
     "init_loss_scaling": strategy.amp_configs["init_loss_scaling"]}, paddle=paddle.__version__)
 
 dist.init_parallel_env()
-paddle.seed(1)
-model = paddle.nn.Linear(common.WIDTH, 1)
+model = paddle.nn.Linear(common.WIDTH, 1, paddle.nn.initializer.Constant(1.0),
+                         paddle.nn.initializer.Constant(0.0))
 optimizer = paddle.optimizer.Adam(0.05, parameters=model.parameters())
 if common.FIRST:
     state = paddle.load(os.environ["FLEET_RESUME_PATH"])

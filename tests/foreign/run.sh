@@ -29,6 +29,15 @@ get() { # get FRAMEWORK
         "$cache/foreign/$1/bin/pip" install -q --only-binary :all: numpy "${package[$1]}" || true
 }
 
+count() { # count COMMAND…: what it says of errors is printed if it fails
+    if "$@" 2>"$work/errors"; then
+        passed=$((passed + 1))
+    else
+        cat "$work/errors"
+        failed=$((failed + 1))
+    fi
+}
+
 passed=0 failed=0 skipped=0
 for framework; do
     python=$(tests/foreign/find.sh "$framework") || {
@@ -40,21 +49,14 @@ for framework; do
         }
     }
     mkdir "$work/$framework"
-    if [ "$framework" = mindspore ]; then
+    case $framework in
+    paddle) count "$python" tests/foreign/strategy_fields.py "$fleetjob" ;;
+    mindspore)
         mkdir "$work/files"
-        if "$python" tests/foreign/strategy_files.py "$fleetjob" "$work/files" \
-            2>"$work/errors"; then
-            passed=$((passed + 1))
-        else
-            cat "$work/errors"
-            failed=$((failed + 1))
-        fi
-    fi
-    if python3 tests/foreign/check.py "$framework" "$python" "$fleetjob" "$work/$framework"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-    fi
+        count "$python" tests/foreign/strategy_files.py "$fleetjob" "$work/files"
+        ;;
+    esac
+    count python3 tests/foreign/check.py "$framework" "$python" "$fleetjob" "$work/$framework"
 done
 [ "$skipped" = 0 ] && echo "$passed passed, $failed failed" ||
     echo "$passed passed, $failed failed, $skipped skipped"
