@@ -6,9 +6,11 @@
 #include "cli/system/processors.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/judge.h"
+#include "libfleet/api/memory_limit.h"
 #include "libfleet/autoparallel/context_files.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
+#include "libfleet/base/strbuf.h"
 #include "libfleet/checkpoint/vocabulary.h"
 
 /* The size of the vocabulary from the tokenizer's file. Errors of that file are reported with the
@@ -32,6 +34,23 @@ static int thread_count(const struct fleetjob *job, const struct job_check_optio
     return processors_per_trainer((int)world);
 }
 
+/* The plan is that of the job as it is written. An elastic job may need more at other times. */
+static void note_tightest(const struct fleetjob *job, const struct judge_options *judge,
+                          struct job_check *check)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf needs = {0};
+    struct plan plan;
+    int64_t workers;
+
+    if (!judge_tightest(job, judge, &check->plan, &plan, &workers))
+        return;
+    memory_limit_explain(job, &plan, &needs);
+    fleet_errors_add(&check->notes, "spec.worker.minReplicas",
+                     "when the job has %lld worker%s, a worker needs most memory: %s",
+                     (long long)workers, workers == 1 ? "" : "s", needs.text);
+    plan_release(&plan);
+}
+
 static void check_text(struct fleetjob *job, const struct job_check_options *options,
                        struct job_check *check)
 {
@@ -44,6 +63,8 @@ static void check_text(struct fleetjob *job, const struct job_check_options *opt
                                   .policy = options->policy};
 
     check->has_plan = judge_job(job, &judge, &check->plan, &check->errors, &check->warnings);
+    if (check->has_plan && check->errors.count == 0 && options->command == JOB_CHECK_PLAN)
+        note_tightest(job, &judge, check);
 }
 
 /* A container gets the program from its image; a process of this machine has no image. */

@@ -252,6 +252,69 @@ static void check_shards(const struct fleetjob *job, const struct plan *plan,
     demand_degree(job, plan, TOPOLOGY_SHARDING, "sharding", "shards", "sharding_degree", errors);
 }
 
+/* The plan of the job's trainers while it has so many workers. */
+static bool plan_workers(const struct fleetjob *job, const struct judge_options *options,
+                         int64_t workers, struct plan *out)
+{
+    struct plan_request request = make_request(job, options);
+    struct fleet_errors ignored = {0}; /* other checks report them */
+    int64_t world = fleetjob_world_size(job, spares_trained(job, workers));
+    int rc;
+
+    if (world < 1 || world > TOPOLOGY_WORLD_MAX)
+        return false;
+    if (options->on_one_machine)
+        request.machine_ranks = (int)world;
+    request.world = (int)world;
+    request.keeps_settings = true;
+    rc = plan_build(&request, out, &ignored);
+    fleet_errors_release(&ignored);
+    return rc == 0;
+}
+
+bool judge_tightest(const struct fleetjob *job, const struct judge_options *options,
+                    const struct plan *plan, struct plan *out_plan, int64_t *out_workers)
+{
+    const struct fleetjob_worker *worker = &job->spec.worker;
+    int64_t most = memory_limit_needed(job, plan), end = worker->min_replicas + JUDGE_SIZES;
+    bool is_found = false;
+
+    if (!plan->has_program || worker->min_replicas >= worker->max_replicas ||
+        options->world_size > 0)
+        return false;
+    for (int64_t n = worker->min_replicas; n <= worker->max_replicas && n < end; n++) {
+        struct plan other;
+        if (n == worker->replicas || !plan_workers(job, options, n, &other))
+            continue;
+        if (memory_limit_needed(job, &other) <= most) {
+            plan_release(&other);
+            continue;
+        }
+        if (is_found)
+            plan_release(out_plan);
+        most = memory_limit_needed(job, &other);
+        *out_plan = other;
+        *out_workers = n;
+        is_found = true;
+    }
+    return is_found;
+}
+
+/* A job that fits as it is written, and does not when it has another number of workers. */
+static void check_other_sizes(const struct fleetjob *job, const struct judge_options *options,
+                              const struct plan *plan, struct fleet_errors *errors)
+{
+    const char *path;
+    struct plan other;
+    int64_t workers, limit;
+
+    if (memory_limit_of(job, &limit, &path, errors) < 0 || limit < 0 ||
+        !judge_tightest(job, options, plan, &other, &workers))
+        return;
+    (void)memory_limit_check(job, &other, workers, errors);
+    plan_release(&other);
+}
+
 /* Make the plan, or only the checks that do not need it. If a setting cannot run, do not report it
  * for the wrong optimizer as well. */
 static bool try_plan(const struct fleetjob *job, const struct judge_options *options,
@@ -337,8 +400,8 @@ bool judge_job(const struct fleetjob *job, const struct judge_options *options,
 
     (void)validation_check(job, &validation, errors, warnings);
     has_plan = try_plan(job, options, out_plan, errors, warnings);
-    if (has_plan)
-        (void)memory_limit_check(job, out_plan, &memory);
+    if (has_plan && memory_limit_check(job, out_plan, 0, &memory) == 0 && errors->count == 0)
+        check_other_sizes(job, options, out_plan, &memory);
     fleet_errors_merge(errors, &memory);
     fleet_errors_release(&memory);
     if (job->spec.has_training && job->spec.auto_parallel)

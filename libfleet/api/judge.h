@@ -39,4 +39,14 @@ struct judge_options {
 bool judge_job(const struct fleetjob *job, const struct judge_options *options,
                struct plan *out_plan, struct fleet_errors *errors, struct fleet_errors *warnings);
 
+/*
+ * The number of workers with which a worker of an elastic job needs most memory: a worker of fewer
+ * may hold larger shards, or more partial sums. Of more than JUDGE_SIZES numbers from minReplicas
+ * on, only the first ones are planned. Returns true and *out_plan (release it) if a worker needs
+ * more than in `plan`, the plan of the job as it is written.
+ */
+#define JUDGE_SIZES 16
+bool judge_tightest(const struct fleetjob *job, const struct judge_options *options,
+                    const struct plan *plan, struct plan *out_plan, int64_t *out_workers);
+
 #endif

@@ -154,10 +154,10 @@ int memory_limit_threads(const struct fleetjob *job)
     return thousandths < 1 ? 1 : thousandths > 1024 ? 1024 : (int)thousandths;
 }
 
-int memory_limit_check(const struct fleetjob *job, const struct plan *plan,
+int memory_limit_check(const struct fleetjob *job, const struct plan *plan, int64_t workers,
                        struct fleet_errors *errors)
 {
-    FLEET_AUTO_STRBUF struct fleet_strbuf has = {0}, needs = {0};
+    FLEET_AUTO_STRBUF struct fleet_strbuf has = {0}, needs = {0}, of = {0};
     const char *path;
     int64_t limit;
 
@@ -167,9 +167,13 @@ int memory_limit_check(const struct fleetjob *job, const struct plan *plan,
         return 0;
     fleet_strbuf_append_size(&has, (double)limit);
     memory_limit_explain(job, plan, &needs);
+    if (workers > 0)
+        fleet_strbuf_appendf(&of, " when the job has %lld worker%s", (long long)workers,
+                             workers == 1 ? "" : "s");
     fleet_errors_add(errors, path,
-                     "%s are not enough for a worker, which needs %s; raise the limit, lower "
+                     "%s are not enough for a worker%s, which needs %s; raise the limit%s, lower "
                      "training.microBatchSize, or switch on strategy.recompute or strategy.amp",
-                     has.text, needs.text);
+                     has.text, fleet_strbuf_text(&of), needs.text,
+                     workers > 0 ? " or worker.minReplicas" : "");
     return -EINVAL;
 }

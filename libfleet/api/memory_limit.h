@@ -45,9 +45,10 @@ double memory_limit_of_rank(const struct fleetjob *job);
 /* Compute threads of a trainer by the worker's limits.cpu; 0 if there is none. */
 int memory_limit_threads(const struct fleetjob *job);
 
-/* 0, or -EINVAL with an error that shows the table if a worker needs more than its
- * limits.memory. */
-int memory_limit_check(const struct fleetjob *job, const struct plan *plan,
+/* 0, or -EINVAL with an error that shows the table if a worker needs more than its limits.memory.
+ * `workers`: the plan is that of an elastic job which has so many workers now; 0: of the job as it
+ * is written. */
+int memory_limit_check(const struct fleetjob *job, const struct plan *plan, int64_t workers,
                        struct fleet_errors *errors);
 
 #endif

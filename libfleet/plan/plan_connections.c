@@ -7,6 +7,7 @@
 #include "libfleet/plan/runtime_connections.h"
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/program/op.h"
+#include "libfleet/strategy/cells.h"
 
 /* Axes along which the ranks of a replica lie. */
 #define CELLS (1u << TOPOLOGY_MODEL | 1u << TOPOLOGY_SEQUENCE | 1u << TOPOLOGY_PIPELINE)
@@ -47,18 +48,19 @@ static size_t group_bytes(const struct plan *plan, unsigned int axes)
     return count == 1 || count == grid->world ? 0 : bytes_of(plan, count, near);
 }
 
-/* Blocks of the ranks that sum, and the first ranks of the blocks. */
+/* Blocks of the ranks that sum with rank 0, and the first ranks of the blocks. */
 static size_t hierarchy_bytes(const struct plan *plan)
 {
     const struct strategy *s = &plan->selection.final;
     int ranks = plan_replicas(plan), block = 0, near = 0, leaders = 0;
     size_t bytes = 0;
 
-    if (s->use_hierarchical_allreduce && ranks == plan->world)
+    if (s->use_hierarchical_allreduce)
         block = runtime_hierarchy_block(s->hierarchical_allreduce_inter_nranks, ranks);
     for (int r = 0; r < ranks && block > 0; r++) {
-        near += r < block && is_near(plan, r);
-        leaders += r % block == 0 && is_near(plan, r);
+        bool here = is_near(plan, cells_rank(&plan->topology, (struct cell_place){.replica = r}));
+        near += r < block && here;
+        leaders += r % block == 0 && here;
     }
     if (block > 0)
         bytes = bytes_of(plan, block, near) + bytes_of(plan, ranks / block, leaders);

@@ -86,6 +86,17 @@ static size_t divided_exchange_bytes(const struct plan *plan)
     return runtime_divided_bytes(plan_replicas(plan), most);
 }
 
+/* A bucket in fp16; with blocks of ranks also room to add in. */
+static size_t halves_bytes(const struct plan *plan, int block)
+{
+    int64_t count = plan_cost_bucket_elements(&plan->program);
+
+    if (plan_replicas(plan) == 1)
+        return 0;
+    return block > 0 ? runtime_hierarchy_halves_bytes(block, count)
+                     : sizeof(uint16_t) * (size_t)count;
+}
+
 static size_t exchange_bytes(const struct plan *plan)
 {
     int replicas = plan_replicas(plan);
@@ -98,7 +109,7 @@ static size_t exchange_bytes(const struct plan *plan)
         two_levels.block =
             runtime_hierarchy_block(s->hierarchical_allreduce_inter_nranks, replicas);
     if (is_applied(plan, UNIT_FP16_ALLREDUCE) && !is_divided(plan))
-        return replicas > 1 ? 2 * (size_t)plan_cost_bucket_elements(&plan->program) : 0;
+        return halves_bytes(plan, two_levels.block);
     if (is_local(plan))
         return 0; /* averages are made in place */
     if (plan->has_program && adders_are_used(&plan->program))

@@ -64,6 +64,27 @@ static double piece_sent(const struct runtime_hierarchy *h, int64_t count)
     return sent + runtime_broadcast_sent((double)count * sizeof(float), h->block, member);
 }
 
+size_t runtime_hierarchy_halves_bytes(int block, int64_t count)
+{
+    int64_t piece = count < RUNTIME_HIERARCHY_PIECE ? count : RUNTIME_HIERARCHY_PIECE;
+
+    return RUNTIME_HIERARCHY_HALVES(count) + (size_t)block * RUNTIME_HIERARCHY_MEMBER +
+           (size_t)piece * (sizeof(float) + (size_t)(block - 1) * sizeof(uint16_t));
+}
+
+double runtime_hierarchy_halves_sent(const struct runtime_hierarchy *h, int64_t count)
+{
+    int member = h->place % h->block, leaders = h->ranks / h->block, leader = h->place / h->block;
+    double halves = (double)count * sizeof(uint16_t);
+    double sent = runtime_broadcast_sent(halves, h->block, member);
+
+    if (member > 0)
+        return sent + halves;
+    if (leader < leaders - 1)
+        sent += (double)count * sizeof(float);
+    return sent + runtime_broadcast_sent(halves, leaders, (leader + 1) % leaders);
+}
+
 double runtime_hierarchy_sent(const struct runtime_hierarchy *h, int64_t count)
 {
     int64_t whole = count / RUNTIME_HIERARCHY_PIECE, rest = count % RUNTIME_HIERARCHY_PIECE;

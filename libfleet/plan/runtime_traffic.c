@@ -45,6 +45,13 @@ static double tree_sum(int64_t count, const struct runtime_place *p)
                                              tree_slots_of(p->leaves, p->ranks, p->place).nodes, p);
 }
 
+/* To all, in fp16: the gradient of fp16_allreduce. */
+static bool is_in_two_levels(const struct program_op *op, const struct runtime_place *p)
+{
+    return runtime_hierarchy_block(p->block, p->ranks) > 0 &&
+           op->attributes.space == OP_SPACE_GRADIENTS && op->attributes.wire == OP_WIRE_FP16;
+}
+
 static double reduce(int64_t count, size_t size, bool is_for_root, bool is_root,
                      const struct runtime_place *p)
 {
@@ -89,6 +96,7 @@ double runtime_sent(const struct program *program, const struct program_op *op,
     int64_t count = op_payload(program, op);
     size_t size = op_wire_size(program, op);
     double bytes = (double)count * (double)size;
+    struct runtime_hierarchy two_levels = {p->leaves, p->ranks, p->block, p->place};
 
     if (p->ranks == 1)
         return 0;
@@ -96,6 +104,8 @@ double runtime_sent(const struct program *program, const struct program_op *op,
     case OP_TREE_SUM:
         return tree_sum(count, p);
     case OP_ALL_REDUCE:
+        if (is_in_two_levels(op, p))
+            return runtime_hierarchy_halves_sent(&two_levels, count);
         return reduce(count, size, false, false, p);
     case OP_REDUCE_TO:
         return reduce(count, size, true, a->root == p->place, p);

@@ -182,12 +182,8 @@ static const char *why_one_level(const struct strategy *asked, const struct topo
         return "one worker has no other to exchange with";
     if (asked->sync_batch_norm)
         return "sync_batch_norm turns it off";
-    if (s->localsgd || s->adaptive_localsgd || s->fp16_allreduce)
-        return "gradients do not travel in fp32, so their sum has one level";
-    if (t->degree[TOPOLOGY_MODEL] > 1)
-        return "gradients of ranks that share tensors are summed in one level";
-    if (t->degree[TOPOLOGY_SEQUENCE] > 1)
-        return "gradients of ranks that share sequences are summed in one level";
+    if (s->localsgd || s->adaptive_localsgd)
+        return "gradients stay with their rank, so none is summed";
     if (s->sharding && s->sharding_configs.stage > 1)
         return "divided gradients (sharding_configs.stage) go straight to their owners";
     if (block < 2 || block >= replicas || replicas % block != 0)
@@ -202,6 +198,15 @@ static void explain_hierarchy(const struct strategy *asked, const struct topolog
 
     if (why) {
         select_note(&out->without_effect, "use_hierarchical_allreduce", "%s", why);
+        return;
+    }
+    if (t->degree[TOPOLOGY_DATA] * t->degree[TOPOLOGY_SHARDING] < t->world) {
+        select_note(&out->notes, "use_hierarchical_allreduce",
+                    "gradients are summed inside blocks of %d replicas, then by the first one of "
+                    "each block",
+                    (int)asked->hierarchical_allreduce_inter_nranks);
+        select_note(&out->notes, "hierarchical_allreduce_inter_nranks",
+                    "the replicas of a block, which should be those of one machine");
         return;
     }
     select_note(

@@ -119,6 +119,37 @@ static void test_knobs_run__degrees_that_change_nothing_change_no_bit(void **sta
     }
 }
 
+/* ---- sums in two levels ---------------------------------------------------------------------- */
+
+/* Sums whose bits depend on the workers have those of one level, too, and cells have blocks of
+ * replicas. */
+static void test_knobs_run__blocks_change_no_bit(void **state)
+{
+    static const struct {
+        int workers;
+        const char *strategy;
+    } rows[] = {
+        {4, "{\"fp16_allreduce\":true}"},
+        {8, "{\"fp16_allreduce\":true,\"hybrid_configs\":{\"mp_degree\":2}}"},
+        {8, "{\"hybrid_configs\":{\"mp_degree\":2}}"},
+    };
+    char flat[65], found[65];
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_JSON cJSON *strategy = cJSON_Parse(rows[i].strategy);
+
+        assert_non_null(strategy);
+        run_strategy(GPT, rows[i].workers, "adamw", strategy, flat);
+        cJSON_AddTrueToObject(strategy, "use_hierarchical_allreduce");
+        cJSON_AddNumberToObject(strategy, "hierarchical_allreduce_inter_nranks", 2);
+        run_strategy(GPT, rows[i].workers, "adamw", strategy, found);
+        if (strcmp(flat, found) != 0)
+            fail_msg("%s in blocks, on %d: weights %s, expected %s", rows[i].strategy,
+                     rows[i].workers, found, flat);
+    }
+}
+
 /* ---- knobs that change the program ----------------------------------------------------------- */
 
 /* Did it run, because it acts? */
@@ -240,6 +271,8 @@ int main(void)
                                         job_folder_make, job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__degrees_that_change_nothing_change_no_bit,
                                         job_folder_make, job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_knobs_run__blocks_change_no_bit, job_folder_make,
+                                        job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__auto_chooses_what_runs, job_folder_make,
                                         job_folder_remove),
         cmocka_unit_test_setup_teardown(test_knobs_run__what_acts_runs, job_folder_make,

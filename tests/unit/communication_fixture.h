@@ -24,6 +24,7 @@ struct worker {
     struct comm_rank *self;
     struct executor_rank rank;
     struct leaf_range range;
+    int block; /* > 0, before worker_prepare(): sums in two levels, with blocks of so many ranks */
 };
 
 /* With w->rank.program. `replicas` and `sequence` are the rank's groups along these axes; NULL: it
@@ -48,6 +49,9 @@ static inline int worker_prepare_in(struct worker *w, struct comm_rank *self, in
     w->rank.communication.groups[OP_GROUP_DATA] = replicas;
     w->rank.communication.groups[OP_GROUP_REPLICAS] = replicas;
     w->rank.state.bases.segment[MEMORY_GRADIENTS] = w->rank.state.slots[0];
+    if (w->block > 0 && (rc = hierarchy_open(replicas, w->block, comm_ranks_patience(),
+                                             &w->rank.communication.hierarchy, err)) < 0)
+        return rc;
     return executor_rank_bind(&w->rank, leaves, w->range.first, w->range.end, err);
 }
 
@@ -72,6 +76,7 @@ static inline int worker_open(struct worker *w, struct comm_rank *self, const ch
 
 static inline void worker_close(struct worker *w)
 {
+    hierarchy_close(&w->rank.communication.hierarchy);
     executor_rank_close(&w->rank);
     leaf_range_release(&w->range);
 }

@@ -107,6 +107,72 @@ static void test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_
     }
 }
 
+/* ---- halves ---------------------------------------------------------------------------------- */
+
+/* Of all sizes and signs, so that the order of additions shows; some are infinite or NaN. */
+static uint16_t half_of(int rank, int64_t e)
+{
+    uint32_t x = (uint32_t)(e * 7919 + rank * 104729) * 2654435761U;
+
+    return (uint16_t)(x >> 13);
+}
+
+/* The bits of one level, and the bytes of the plan. */
+static int sum_halves(struct comm_rank *self, struct fleet_error *err)
+{
+    const struct sum_case *x = self->all->argument;
+    size_t bytes = runtime_hierarchy_halves_bytes(x->block, x->count);
+    struct runtime_hierarchy shape = {x->leaves, x->world, x->block, self->rank};
+    uint16_t *flat = malloc(bytes), *memory = malloc(bytes);
+    uint64_t before;
+    struct hierarchy h;
+    int rc = hierarchy_open(self->comm, x->block, comm_ranks_patience(), &h, err);
+
+    for (int64_t e = 0; e < x->count; e++)
+        flat[e] = memory[e] = half_of(self->rank, e);
+    if (rc == 0)
+        rc = comm_all_reduce(self->comm, flat, x->count, COMM_FP16, COMM_SUM, comm_ranks_patience(),
+                             err);
+    before = rc == 0 ? sent_by(&h) : 0;
+    if (rc == 0)
+        rc = hierarchy_sum_halves(&(struct hierarchy_halves){.hierarchy = &h,
+                                                             .memory = memory,
+                                                             .count = x->count,
+                                                             .deadline_ms = comm_ranks_patience()},
+                                  err);
+    for (int64_t e = 0; e < x->count && rc == 0; e++)
+        if (flat[e] != memory[e])
+            rc = fleet_error(err, -EBADMSG, "%d ranks in blocks of %d, element %lld: %x, not %x",
+                             x->world, x->block, (long long)e, memory[e], flat[e]);
+    if (rc == 0 &&
+        (double)(sent_by(&h) - before) != runtime_hierarchy_halves_sent(&shape, x->count))
+        rc = fleet_error(err, -EBADMSG, "rank %d of %d in blocks of %d sent %llu, planned %.0f",
+                         self->rank, x->world, x->block, (unsigned long long)(sent_by(&h) - before),
+                         runtime_hierarchy_halves_sent(&shape, x->count));
+    hierarchy_close(&h);
+    free(memory);
+    free(flat);
+    return rc;
+}
+
+static void test_hierarchy__sums_halves_with_the_bits_of_one_level(void **state)
+{
+    static const struct sum_case cases[] = {
+        {4, 2, 4, 1},    {4, 2, 4, 8193},   {6, 2, 6, 50001}, {6, 3, 6, 9001},
+        {8, 4, 8, 8192}, {8, 2, 8, 100003}, {8, 2, 8, 1025},  {4, 2, 4, 300007},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct comm_ranks c;
+        comm_ranks_init(&c, cases[i].world);
+        c.neighbours = (enum comm_neighbours)(i % 3);
+        c.argument = &cases[i];
+        comm_ranks_run(&c, sum_halves);
+        comm_ranks_release(&c);
+    }
+}
+
 static void test_hierarchy__blocks_must_divide_the_ranks(void **state)
 {
     (void)state;
@@ -136,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_says),
+        cmocka_unit_test(test_hierarchy__sums_halves_with_the_bits_of_one_level),
         cmocka_unit_test(test_hierarchy__blocks_must_divide_the_ranks),
         cmocka_unit_test(test_hierarchy__a_block_sends_less_to_others),
     };

@@ -62,7 +62,7 @@ static void expect(const char *worker, size_t snapshot, const char *expected)
     int rc;
 
     read_job(worker, &job);
-    rc = memory_limit_check(&job, &plan, &errors);
+    rc = memory_limit_check(&job, &plan, 0, &errors);
     fleet_errors_print(&errors, &text);
     assert_string_equal(fleet_strbuf_text(&text), expected);
     assert_int_equal(rc, expected[0] ? -EINVAL : 0);
@@ -119,7 +119,7 @@ static void test_memory_limit__refuses_what_is_no_quantity(void **state)
 
     (void)state;
     read_job("{resources: {limits: {memory: plenty}}}", &job);
-    assert_int_equal(memory_limit_check(&job, &plan, &errors), -EINVAL);
+    assert_int_equal(memory_limit_check(&job, &plan, 0, &errors), -EINVAL);
     assert_int_equal(errors.count, 1);
     assert_string_equal(errors.items[0].path, "spec.worker.resources.limits.memory");
     fleet_errors_release(&errors);

@@ -50,3 +50,28 @@ void comm_fold(enum comm_type type, enum comm_reduction reduction, const void *c
         folding->finish(acc, block, reduction == COMM_AVG ? n : 1, (char *)to + offset);
     }
 }
+
+void comm_fold_halves(const void *const *inputs, int n, int64_t count, bool starts, float *sum)
+{
+    const struct comm_folding *folding = &foldings()[COMM_FP16];
+
+    for (int64_t at = 0; at < count; at += FOLD_BLOCK) {
+        int64_t block = count - at < FOLD_BLOCK ? count - at : FOLD_BLOCK;
+        for (int r = 0; r < n; r++) {
+            const uint16_t *input = (const uint16_t *)inputs[r] + at;
+            if (starts && r == 0)
+                folding->start(sum + at, input, block);
+            else
+                folding->fold(COMM_SUM, sum + at, input, block);
+        }
+    }
+}
+
+void comm_fold_halves_end(const float *sum, int64_t count, void *to)
+{
+    const struct comm_folding *folding = &foldings()[COMM_FP16];
+
+    for (int64_t at = 0; at < count; at += FOLD_BLOCK)
+        folding->finish(sum + at, count - at < FOLD_BLOCK ? count - at : FOLD_BLOCK, 1,
+                        (uint16_t *)to + at);
+}

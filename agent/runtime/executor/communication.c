@@ -9,6 +9,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 #include "libfleet/plan/gathers.h"
+#include "libfleet/plan/runtime_hierarchy.h"
 
 static int fail(const struct communication_work *x)
 {
@@ -250,10 +251,13 @@ size_t communication_workspace(const struct communication *c, const struct progr
         }
         if (!(comm = c->groups[op->attributes.group]) || comm->world == 1)
             continue;
-        if (op->kind == OP_TREE_SUM && communication_is_in_two_levels(c, op))
+        if (op->kind == OP_TREE_SUM && communication_has_two_levels(c, op))
             bytes = hierarchy_workspace(&c->hierarchy, c->leaves, op->attributes.flat_count);
         else if (op->kind == OP_TREE_SUM)
             bytes = tree_sum_workspace(c->leaves, comm->world, op->attributes.flat_count);
+        else if (communication_has_two_levels(c, op))
+            bytes = runtime_hierarchy_halves_bytes(c->hierarchy.block->world,
+                                                   op->attributes.flat_count);
         else if (op->attributes.wire == OP_WIRE_FP16)
             bytes = sizeof(uint16_t) * (size_t)op_payload(program, op) *
                     (op->attributes.space != OP_SPACE_NONE ? 1 : 1 + (size_t)comm->world);

@@ -66,8 +66,8 @@ int communication_call(const struct communication_work *x, const void *send, voi
 /* The elements of the flat space that the operator covers. */
 struct divided_range communication_range(const struct program_op *op);
 
-/* Is the sum of the operator made first on each machine, then between machines? */
-bool communication_is_in_two_levels(const struct communication *c, const struct program_op *op);
+/* Is the operator a sum that is made first in each block of ranks, then between blocks? */
+bool communication_has_two_levels(const struct communication *c, const struct program_op *op);
 
 /* Complete the partial sums of this rank in the operator's range. */
 void communication_fold(const struct communication_work *x);

@@ -23,9 +23,20 @@ void communication_fold(const struct communication_work *x)
                                 x->op->attributes.flat_count);
 }
 
-bool communication_is_in_two_levels(const struct communication *c, const struct program_op *op)
+bool communication_has_two_levels(const struct communication *c, const struct program_op *op)
 {
-    return c->hierarchy.block && op->attributes.group == OP_GROUP_REPLICAS;
+    const struct op_attributes *a = &op->attributes;
+    bool is_sum =
+        op->kind == OP_TREE_SUM ||
+        (op->kind == OP_ALL_REDUCE && a->space == OP_SPACE_GRADIENTS && a->wire == OP_WIRE_FP16);
+
+    return c->hierarchy.block && a->group == OP_GROUP_REPLICAS && is_sum;
+}
+
+/* The device's library has its own way between machines. */
+static bool is_in_two_levels(const struct communication_work *x)
+{
+    return !x->on_device && communication_has_two_levels(x->c, x->op);
 }
 
 /* The partial sums of all ranks complete the tree: the bits do not depend on the ranks. */
@@ -46,7 +57,7 @@ static int sum_in_tree(const struct communication_work *x)
 
     for (int n = 0; n < count; n++)
         slots[n] = communication_view(x, c->slots[n] + first_of(x), bytes, BACKEND_CHANGE);
-    if (!x->on_device && communication_is_in_two_levels(c, x->op))
+    if (is_in_two_levels(x))
         rc = hierarchy_tree_sum(&(struct hierarchy_sum){.hierarchy = &c->hierarchy,
                                                         .leaves = c->leaves,
                                                         .slots = slots,
@@ -109,7 +120,15 @@ static int run_range_in_halves(const struct communication_work *x, float *range,
     int rc;
 
     v->narrow(x->backend, halves, range, 1.0f / divisor, count);
-    rc = communication_call(x, halves, halves, count, COMM_FP16);
+    if (is_in_two_levels(x))
+        rc = hierarchy_sum_halves(
+            &(struct hierarchy_halves){.hierarchy = &x->c->hierarchy,
+                                       .memory = halves,
+                                       .count = count,
+                                       .deadline_ms = communication_deadline(x)},
+            x->err);
+    else
+        rc = communication_call(x, halves, halves, count, COMM_FP16);
     if (rc == 0 && is_result)
         v->widen(x->backend, range, halves, divisor, count);
     return rc;

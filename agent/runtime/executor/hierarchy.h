@@ -14,6 +14,10 @@
  * A block holds neighbouring leaves, so its partial sums are nodes of the same tree as those of its
  * ranks: the bits are those of the sum in one level. If a block is one machine, each machine sends
  * what one rank sends.
+ *
+ * A sum of halves (fp16_allreduce) adds in the order of the ranks and rounds once, so the leaders
+ * pass it on from block to block in fp32, each with its block's halves added. The last leader
+ * rounds it and sends it to the others. Pieces follow each other along the leaders.
  */
 
 #include <stddef.h>
@@ -48,5 +52,17 @@ void hierarchy_close(struct hierarchy *hierarchy);
 int hierarchy_tree_sum(const struct hierarchy_sum *sum, struct fleet_error *err);
 
 size_t hierarchy_workspace(const struct hierarchy *hierarchy, int64_t leaves, int64_t count);
+
+/* The sum of all ranks' halves[0 … count), in place: the bits of a comm_all_reduce() over COMM_FP16
+ * of the whole group. The memory has runtime_hierarchy_halves_bytes() bytes and begins with the
+ * halves. */
+struct hierarchy_halves {
+    const struct hierarchy *hierarchy;
+    void *memory; /* 8-byte aligned */
+    int64_t count;
+    double deadline_ms;
+};
+
+int hierarchy_sum_halves(const struct hierarchy_halves *sum, struct fleet_error *err);
 
 #endif

@@ -147,7 +147,7 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
         trainer->net.cell = trainer->net.alone = comm_local_new();
     else
         trainer->net.cell = trainer->net.groups.communication.groups[OP_GROUP_REPLICAS];
-    return rc == 0 && cells_count(grid) == 1 ? open_hierarchy(trainer, err) : rc;
+    return rc == 0 ? open_hierarchy(trainer, err) : rc;
 }
 
 /* ---- the device's library -------------------------------------------------------------------- */

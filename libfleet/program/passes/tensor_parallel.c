@@ -174,6 +174,15 @@ static int sum_weights(const struct sharing *s, struct fleet_error *err)
     return 0;
 }
 
+/* The setting that divides tensors. */
+static const char *degree_of(const struct strategy *s)
+{
+    if (s->hybrid_configs.mp_degree > 1)
+        return "hybrid_configs.mp_degree";
+    return s->sharding_configs.mp_degree > 1 ? "sharding_configs.mp_degree"
+                                             : "tensor_parallel_configs.tensor_parallel_degree";
+}
+
 /* What each rank keeps for itself is described for one cell only. */
 static int check_private(const struct pass_context *context, struct fleet_error *err)
 {
@@ -181,10 +190,10 @@ static int check_private(const struct pass_context *context, struct fleet_error 
 
     if (what)
         return fleet_error(err, -EINVAL,
-                           "%s keeps values of its own on each worker, and they are saved and "
+                           "%s: %s keeps values of its own on each worker, and they are saved and "
                            "handed on only if a worker has the whole model; with tensors that "
                            "ranks share, switch it off",
-                           what);
+                           degree_of(context->strategy), what);
     return 0;
 }
 
