@@ -92,6 +92,23 @@ static const char *judge_scaling(const struct strategy *s, const struct set_knob
 
 /* ---- the program without it ------------------------------------------------------------------ */
 
+/* Do axes of more than one rank come in the same order? Both grids have the same degrees. */
+static bool is_same_order(const struct topology *a, const struct topology *b)
+{
+    int i = 0, j = 0;
+
+    for (;;) {
+        while (i < TOPOLOGY_AXES && a->degree[a->order[i]] == 1)
+            i++;
+        while (j < TOPOLOGY_AXES && b->degree[b->order[j]] == 1)
+            j++;
+        if (i == TOPOLOGY_AXES || j == TOPOLOGY_AXES)
+            return i == j;
+        if (a->order[i++] != b->order[j++])
+            return false;
+    }
+}
+
 /* The ranks are in the same grid, and shards have the same size. */
 static bool is_same_grid(const struct plan *plan, const struct strategy *changed)
 {
@@ -99,7 +116,7 @@ static bool is_same_grid(const struct plan *plan, const struct strategy *changed
     struct topology topology;
     bool is_same = topology_build(changed, plan->world, NULL, "", &topology, &errors) == 0 &&
                    memcmp(topology.degree, plan->topology.degree, sizeof(topology.degree)) == 0 &&
-                   memcmp(topology.order, plan->topology.order, sizeof(topology.order)) == 0;
+                   is_same_order(&topology, &plan->topology);
 
     fleet_errors_release(&errors);
     return is_same;

@@ -261,6 +261,20 @@ static char *write_job(const struct combination *c, const char *folder, bool is_
     return path;
 }
 
+/* A strategy may be refused, but no model: each of them can be built. */
+static void expect_strategy_refused(const struct combination *c, const cJSON *plan)
+{
+    const cJSON *error;
+
+    cJSON_ArrayForEach(error, cJSON_GetObjectItemCaseSensitive(plan, "errors"))
+    {
+        const char *path = fleet_json_text_at(error, "path");
+
+        if (strcmp(path, "spec.training.model") == 0)
+            fail_msg("seed %lu: %s: %s", c->seed, path, fleet_json_text_at(error, "message"));
+    }
+}
+
 /* `fleetjob plan` says that the job runs. */
 static bool is_accepted(const struct combination *c, const char *path)
 {
@@ -273,6 +287,7 @@ static bool is_accepted(const struct combination *c, const char *path)
     plan = cJSON_Parse(text);
     if (!plan || code != (cJSON_HasObjectItem(plan, "errors") ? 1 : 0))
         fail_msg("seed %lu: plan: exit %d: %s%s", c->seed, code, text, errors);
+    expect_strategy_refused(c, plan);
     runs =
         code == 0 && cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(plan, "cannotRun")) == 0;
     cJSON_Delete(plan);

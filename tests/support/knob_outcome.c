@@ -92,7 +92,8 @@ static void append_exchange(struct fleet_strbuf *out, const struct strategy *s,
 
     averaging_init(&averaging, s);
     for (int64_t update = 1; update <= 200; update++) {
-        struct averaging_step step = {.update = update, .loss = 5.0 / (double)update, .rate = 1};
+        struct averaging_step step = {
+            .update = update, .loss = 5.0 / (double)update, .rate = 1.0 / (double)(update * update)};
         if (averaging_is_on(s) && averaging_advance(&averaging, s, NULL, &step, &kept))
             fleet_strbuf_appendf(out, "%lld ", (long long)update);
         if (s->dgc && dgc_words(program, 1, PROGRAM_NONE) > 0)
@@ -111,7 +112,7 @@ static void append_plan(struct outcome *o, const struct plan *plan)
         fleet_strbuf_appendf(&o->runs, "%d\n",
                              plan->selection.final.tensor_parallel_configs.tensor_init_seed);
     if (plan->is_cut)
-        pipeline_print(&plan->schedule, 0, &o->runs);
+        pipeline_print_all(&plan->schedule, &o->runs);
     append_scaling(&o->runs, &plan->selection.final);
     if (plan->world > 1)
         append_exchange(&o->runs, &plan->selection.final, &plan->program);

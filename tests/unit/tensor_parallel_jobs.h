@@ -35,6 +35,7 @@ static const struct {
     {"gpt in bf16 by the lists on 4", BF16("gpt"), 4, {.amp = true}},
     {"gpt in fp16 with a loss scale on 2", FP16("gpt"), 2, {.amp = true}},
     {"llama in pure bf16 on 2", BF16("llama"), 2, {.amp = true, .pure = true}},
+    {"gpt in pure bf16 on 2", BF16("gpt"), 2, {.amp = true, .pure = true}},
     {"gpt with divided rows on 2", MODEL("gpt", ""), 2, {.rows = true}},
     {"gpt with divided rows, recompute and dropout on 4",
      MODEL("gpt", ",\"tieEmbeddings\":false,\"dropout\":0.1"),

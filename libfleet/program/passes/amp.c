@@ -136,12 +136,19 @@ static bool makes_loss(const struct amp *amp, const struct program_op *op)
            (op->output_count > 0 && op->outputs[0] == amp->program->loss);
 }
 
+/* A parameter's gradient is fp32, and a reshape has one type: so it gets its shape in fp32. */
+static bool shapes_parameter(const struct amp *amp, const struct program_op *op)
+{
+    return op->kind == OP_RESHAPE &&
+           amp->program->vars[op->inputs[0]].role == PROGRAM_ROLE_PARAMETER;
+}
+
 static enum side side_of(const struct amp *amp, const struct program_op *op)
 {
     bool joins = joins_rows(amp, op);
     enum op_kind kind = joins ? OP_LINEAR : op->kind;
 
-    if (touches_black(amp, op) || makes_loss(amp, op))
+    if (touches_black(amp, op) || makes_loss(amp, op) || shapes_parameter(amp, op))
         return SIDE_FULL;
     if (op_definition(op->kind)->is_communication &&
         !joins) /* Paddle's c_allreduce_sum is gray, too */
