@@ -92,8 +92,9 @@ static void append_exchange(struct fleet_strbuf *out, const struct strategy *s,
 
     averaging_init(&averaging, s);
     for (int64_t update = 1; update <= 200; update++) {
-        struct averaging_step step = {
-            .update = update, .loss = 5.0 / (double)update, .rate = 1.0 / (double)(update * update)};
+        struct averaging_step step = {.update = update,
+                                      .loss = 5.0 / (double)update,
+                                      .rate = 1.0 / (double)(update * update)};
         if (averaging_is_on(s) && averaging_advance(&averaging, s, NULL, &step, &kept))
             fleet_strbuf_appendf(out, "%lld ", (long long)update);
         if (s->dgc && dgc_words(program, 1, PROGRAM_NONE) > 0)

@@ -25,9 +25,9 @@
 #include "tests/support/every_knob.h"
 #include "tests/support/knob_outcome.h"
 
-#define KNOBS_MAX  1024
-#define VALUES_MAX 12
-#define SEEDS      2
+#define KNOBS_MAX   1024
+#define VALUES_MAX  12
+#define SEEDS       2
 #define KNOBS_LEAST 150 /* that run together at least; about ninety are refused with their path */
 
 /* ---- knobs and their values ------------------------------------------------------------------ */

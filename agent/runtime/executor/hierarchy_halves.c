@@ -28,11 +28,8 @@ static int gather(const struct piece *p, struct fleet_error *err)
     for (int member = 1; member < block->world; member++) {
         uint16_t *copy = p->copies + (member - 1) * p->count;
         p->inputs[member] = copy;
-        p->messages[member - 1] = (struct comm_message){.peer = member,
-                                                        .is_receive = true,
-                                                        .data = copy,
-                                                        .count = p->count,
-                                                        .type = COMM_FP16};
+        p->messages[member - 1] = (struct comm_message){
+            .peer = member, .is_receive = true, .data = copy, .count = p->count, .type = COMM_FP16};
     }
     return comm_messages(block, p->messages, block->world - 1, p->x->deadline_ms, err);
 }
