@@ -161,9 +161,9 @@ static void expect_as_good(const struct setting *lossy, size_t count, int seed)
 #define MOMENTUM "learningRate: 0.3, momentum: 0.9"
 #define PLAIN    "learningRate: 1.0, momentum: 0.0"
 
-/* Averages of parameters begin when the first fifth of the steps is over ("post-local SGD"). Masking
- * takes the momentum of each element that is sent, in effect a smaller learning rate, which costs
- * nothing in the second half of the steps. */
+/* Averages of parameters begin when the first fifth of the steps is over ("post-local SGD").
+ * Masking takes the momentum of each element that is sent, in effect a smaller learning rate, which
+ * costs nothing in the second half of the steps. */
 static void test_lossy__with_momentum(void **state)
 {
     static const struct setting settings[] = {

@@ -173,7 +173,7 @@ static void leave_what_runs(cJSON *strategy, struct knob_job job)
     }
 }
 
-/* The first lines of what runs are the units that the plan applies. */
+/* `runs` begins with the units that the plan applies, a line each. */
 static bool is_applied(const struct outcome *o, const char *path)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf line = {0}, all = {0};

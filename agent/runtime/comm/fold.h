@@ -37,8 +37,8 @@ const struct comm_folding *comm_foldings_of(enum fleet_isa level);
 
 /*
  * The sum of halves that goes on from rank to rank, in fp32: sum[i] += inputs[0][i], then
- * inputs[1][i], … If it starts here, sum[i] begins as inputs[0][i]. comm_fold_halves_end() rounds it
- * to fp16. The bits are those of comm_fold() over all inputs at once.
+ * inputs[1][i], … If it starts here, sum[i] begins as inputs[0][i]. comm_fold_halves_end() rounds
+ * it to fp16. The bits are those of comm_fold() over all inputs at once.
  */
 void comm_fold_halves(const void *const *inputs, int n, int64_t count, bool starts, float *sum);
 void comm_fold_halves_end(const float *sum, int64_t count, void *to);
