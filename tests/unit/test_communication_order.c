@@ -249,61 +249,6 @@ static void test_communication__sends_the_bytes_of_the_plan(void **state)
         }
 }
 
-static uint64_t sent_in_blocks(const struct hierarchy *h)
-{
-    return h->block->bytes_sent + (h->leaders ? h->leaders->bytes_sent : 0);
-}
-
-/* The same of sums in two levels. */
-static int exchange_in_blocks(struct comm_rank *self, struct fleet_error *err)
-{
-    const struct job *job = self->all->argument;
-    struct plan_traffic traffic = {.count = 0};
-    uint64_t before = 0, sent = 0;
-    double planned;
-    struct worker w;
-    int rc;
-
-    memset(&w, 0, sizeof(w));
-    w.block = job->plan.selection.final.hierarchical_allreduce_inter_nranks;
-    program_copy(&job->plan.program, &w.rank.program);
-    rc = worker_prepare(&w, self, job->plan.leaves, false, err);
-    if (rc == 0) {
-        before = sent_in_blocks(&w.rank.communication.hierarchy);
-        rc = executor_run(w.rank.executor, PROGRAM_SECTION_EXCHANGE, &w.rank.state.bases, &scalars,
-                          &never, err);
-        sent = sent_in_blocks(&w.rank.communication.hierarchy) - before;
-    }
-    program_traffic(&job->plan, self->rank, &traffic);
-    planned = plan_cost_sent(&traffic);
-    if (rc == 0 && (double)sent != planned)
-        rc = fleet_error(err, -EBADMSG, "sent %.0f bytes, the plan says %.0f", (double)sent,
-                         planned);
-    worker_close(&w);
-    return rc;
-}
-
-static void test_communication__blocks_send_the_bytes_of_the_plan(void **state)
-{
-    static const char blocks[] = "{\"use_hierarchical_allreduce\":true,"
-                                 "\"hierarchical_allreduce_inter_nranks\":2%s}";
-    static const char *const others[] = {
-        "", ",\"fp16_allreduce\":true",
-        ",\"fp16_allreduce\":true,\"fuse_grad_size_in_MB\":1,\"last_comm_group_size_MB\":0.25"};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        char strategy[200];
-        struct job job;
-
-        (void)snprintf(strategy, sizeof(strategy), blocks, others[i]);
-        job_init_for(&job, GPT(12, ADAMW), strategy, 4);
-        assert_int_equal(job.rc, 0);
-        run_on(4, exchange_in_blocks, &job);
-        job_release(&job);
-    }
-}
-
 /* The rank's group along one axis: `count` ranks from `first` on, `stride` apart. All ranks take
  * part in making each group; the others give NULL. */
 static int make_group(struct comm_rank *self, int first, int stride, int count, struct comm **out,
@@ -531,7 +476,6 @@ int main(void)
         cmocka_unit_test(test_communication__sums_gradients_while_others_are_computed),
         cmocka_unit_test(test_communication__a_bucket_leaves_before_the_next_is_computed),
         cmocka_unit_test(test_communication__sends_the_bytes_of_the_plan),
-        cmocka_unit_test(test_communication__blocks_send_the_bytes_of_the_plan),
         cmocka_unit_test(test_communication__ranks_of_a_sequence_send_the_bytes_of_the_plan),
         cmocka_unit_test(test_communication__a_lost_rank_ends_the_run),
         cmocka_unit_test(test_communication__memory_says_what_waits),

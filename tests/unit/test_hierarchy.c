@@ -5,12 +5,16 @@
  */
 #include <math.h>
 
+#include "agent/runtime/executor/executor.h"
 #include "agent/runtime/executor/hierarchy.h"
+#include "libfleet/plan/plan_cost.h"
+#include "libfleet/plan/program_traffic.h"
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_traffic.h"
 #include "libfleet/plan/tree.h"
 #include "tests/support/tree_values.h"
 #include "tests/unit/comm_ranks.h"
+#include "tests/unit/communication_fixture.h"
 
 struct sum_case {
     int world, block;
@@ -198,11 +202,64 @@ static void test_hierarchy__a_block_sends_less_to_others(void **state)
     assert_true(runtime_tree_sum_sent(count, 1, &two) * 3.9 < flat);
 }
 
+/* ---- a job ----------------------------------------------------------------------------------- */
+
+/* What each worker of a job sends in its blocks: as its plan says, byte for byte. */
+static int exchange_in_blocks(struct comm_rank *self, struct fleet_error *err)
+{
+    const struct job *job = self->all->argument;
+    struct plan_traffic traffic = {.count = 0};
+    uint64_t before = 0, sent = 0;
+    double planned;
+    struct worker w;
+    int rc;
+
+    memset(&w, 0, sizeof(w));
+    w.block = job->plan.selection.final.hierarchical_allreduce_inter_nranks;
+    program_copy(&job->plan.program, &w.rank.program);
+    rc = worker_prepare(&w, self, job->plan.leaves, false, err);
+    if (rc == 0) {
+        before = sent_by(&w.rank.communication.hierarchy);
+        rc = executor_run(w.rank.executor, PROGRAM_SECTION_EXCHANGE, &w.rank.state.bases, &scalars,
+                          &never, err);
+        sent = sent_by(&w.rank.communication.hierarchy) - before;
+    }
+    program_traffic(&job->plan, self->rank, &traffic);
+    planned = plan_cost_sent(&traffic);
+    if (rc == 0 && (double)sent != planned)
+        rc = fleet_error(err, -EBADMSG, "sent %.0f bytes, the plan says %.0f", (double)sent,
+                         planned);
+    worker_close(&w);
+    return rc;
+}
+
+static void test_hierarchy__a_job_sends_the_bytes_of_the_plan(void **state)
+{
+    static const char blocks[] = "{\"use_hierarchical_allreduce\":true,"
+                                 "\"hierarchical_allreduce_inter_nranks\":2%s}";
+    static const char *const others[] = {
+        "", ",\"fp16_allreduce\":true",
+        ",\"fp16_allreduce\":true,\"fuse_grad_size_in_MB\":1,\"last_comm_group_size_MB\":0.25"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        char strategy[200];
+        struct job job;
+
+        (void)snprintf(strategy, sizeof(strategy), blocks, others[i]);
+        job_init_for(&job, GPT(12, ADAMW), strategy, 4);
+        assert_int_equal(job.rc, 0);
+        run_on(4, exchange_in_blocks, &job);
+        job_release(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_says),
         cmocka_unit_test(test_hierarchy__sums_halves_with_the_bits_of_one_level),
+        cmocka_unit_test(test_hierarchy__a_job_sends_the_bytes_of_the_plan),
         cmocka_unit_test(test_hierarchy__blocks_must_divide_the_ranks),
         cmocka_unit_test(test_hierarchy__a_block_sends_less_to_others),
     };

@@ -88,20 +88,20 @@ static int share(const struct hierarchy_halves *x, struct fleet_error *err)
 _Static_assert(sizeof(struct comm_message) + sizeof(void *) <= RUNTIME_HIERARCHY_MEMBER,
                "the plan counts them");
 
-int hierarchy_sum_halves(const struct hierarchy_halves *x, struct fleet_error *err)
+int hierarchy_sum_halves(const struct hierarchy_halves *sum, struct fleet_error *err)
 {
-    int64_t most = x->count < RUNTIME_HIERARCHY_PIECE ? x->count : RUNTIME_HIERARCHY_PIECE;
-    int members = x->hierarchy->block->world, rc = 0;
-    char *lists = (char *)x->memory + RUNTIME_HIERARCHY_HALVES(x->count);
-    struct piece p = {.x = x, .messages = (struct comm_message *)(void *)lists};
+    int64_t most = sum->count < RUNTIME_HIERARCHY_PIECE ? sum->count : RUNTIME_HIERARCHY_PIECE;
+    int members = sum->hierarchy->block->world, rc = 0;
+    char *lists = (char *)sum->memory + RUNTIME_HIERARCHY_HALVES(sum->count);
+    struct piece p = {.x = sum, .messages = (struct comm_message *)(void *)lists};
 
     p.inputs = (const void **)(void *)(p.messages + members);
     p.sum = (float *)(void *)(lists + (size_t)members * RUNTIME_HIERARCHY_MEMBER);
     p.copies = (uint16_t *)(void *)(p.sum + most);
-    for (int64_t first = 0; first < x->count && rc == 0; first += RUNTIME_HIERARCHY_PIECE) {
-        p.own = (uint16_t *)x->memory + first;
-        p.count = x->count - first < most ? x->count - first : most;
-        rc = x->hierarchy->leaders ? lead(&p, err) : follow(&p, err);
+    for (int64_t first = 0; first < sum->count && rc == 0; first += RUNTIME_HIERARCHY_PIECE) {
+        p.own = (uint16_t *)sum->memory + first;
+        p.count = sum->count - first < most ? sum->count - first : most;
+        rc = sum->hierarchy->leaders ? lead(&p, err) : follow(&p, err);
     }
-    return rc == 0 ? share(x, err) : rc;
+    return rc == 0 ? share(sum, err) : rc;
 }
