@@ -44,6 +44,8 @@ static int task_result(const struct fleet_task *task, struct fleet_error *err)
 
 int fleet_task_wait(struct fleet_task *task, struct fleet_error *err)
 {
+    if (argument_check(task, "fleet_task_wait", "task", err) < 0)
+        return -EINVAL;
     if (task->group)
         task_end(task, comm_wait(task->run, &task->error));
     return task_result(task, err);
@@ -51,6 +53,8 @@ int fleet_task_wait(struct fleet_task *task, struct fleet_error *err)
 
 int fleet_task_done(struct fleet_task *task, struct fleet_error *err)
 {
+    if (argument_check(task, "fleet_task_done", "task", err) < 0)
+        return -EINVAL;
     if (task->group) {
         int rc = comm_test(task->run, &task->error);
         if (rc == 0)

@@ -6,6 +6,8 @@
 
 /* error.h comes first: fleet.h defines the same structure where error.h is absent. */
 /* clang-format off */
+#include <errno.h>
+
 #include "libfleet/base/error.h"
 #include "include/fleet/fleet.h"
 /* clang-format on */
@@ -22,6 +24,13 @@ struct fleet_group {
     struct fleet_task *task; /* in flight, or NULL */
     struct fleet_group *next;
 };
+
+/* -EINVAL if the argument `name` of the function `what` is NULL. */
+static inline int argument_check(const void *argument, const char *what, const char *name,
+                                 struct fleet_error *err)
+{
+    return argument ? 0 : fleet_error(err, -EINVAL, "%s: %s is NULL", what, name);
+}
 
 /* Find the group that `group` means (NULL: the world). This rank must be a member, without a task.
  * Errors: FLEET_NOT_INITIALIZED, FLEET_NOT_MEMBER, -EBUSY. `what` names the caller. */

@@ -33,8 +33,10 @@ static struct comm *abortable; /* under the lock: that of the world */
 int fleet_env_read(struct fleet_env *out, struct fleet_error *err)
 {
     struct fleet_env env;
-    int rc = fleet_variable_number("PADDLE_TRAINERS_NUM", 1, WORLD_MAX, 1, &env.world, err);
+    int rc = argument_check(out, "fleet_env_read", "out", err);
 
+    if (rc == 0)
+        rc = fleet_variable_number("PADDLE_TRAINERS_NUM", 1, WORLD_MAX, 1, &env.world, err);
     if (rc == 0)
         rc = fleet_variable_number("PADDLE_TRAINER_ID", 0, env.world - 1, 0, &env.rank, err);
     if (rc == 0)
@@ -305,6 +307,8 @@ int fleet_group_new(const int *ranks, int count, int timeout_ms, struct fleet_gr
     struct comm *comm = NULL;
     int rc = group_ready(what, NULL, &world, err), *sorted;
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
     if (rc < 0)
         return rc;
     if (!ranks)

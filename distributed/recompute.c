@@ -90,6 +90,8 @@ int fleet_recompute_forward(const struct fleet_recompute_part *part,
     rc = check_tensors("inputs", inputs, input_count, err);
     if (rc == 0)
         rc = check_tensors("outputs", outputs, output_count, err);
+    if (rc == 0)
+        rc = argument_check(out, "fleet_recompute_forward", "out", err);
     if (rc < 0)
         return rc;
     r = calloc(1, sizeof(*r));
@@ -127,22 +129,30 @@ int fleet_recompute_backward(struct fleet_recompute *recompute,
                              const struct fleet_tensor *output_gradients,
                              const struct fleet_tensor *input_gradients, struct fleet_error *err)
 {
-    struct fleet_recompute_part *part = &recompute->part;
+    const char *what = "fleet_recompute_backward";
+    struct fleet_recompute_part *part;
     FLEET_AUTO_FREE void *now = NULL;
     bool is_wanted = false;
-    int rc;
+    int rc = argument_check(recompute, what, "recompute", err);
 
+    if (rc == 0)
+        rc = argument_check(output_gradients, what, "output_gradients", err);
+    if (rc == 0)
+        rc = argument_check(input_gradients, what, "input_gradients", err);
+    if (rc < 0)
+        return rc;
+    part = &recompute->part;
     for (int i = 0; i < recompute->input_count; i++)
         is_wanted |= input_gradients[i].data != NULL;
     if (!is_wanted)
-        return fleet_error(err, -EINVAL, "fleet_recompute_backward: no input needs a gradient");
+        return fleet_error(err, -EINVAL, "%s: no input needs a gradient", what);
     if (recompute->is_done)
-        return fleet_error(err, -EINVAL, "fleet_recompute_backward: it was called before");
+        return fleet_error(err, -EINVAL, "%s: it was called before", what);
     recompute->is_done = true;
     if (part->random_state) {
         now = copy_of(part->random_state, part->random_bytes);
         if (!now)
-            return fleet_error(err, -ENOMEM, "fleet_recompute_backward: out of memory");
+            return fleet_error(err, -ENOMEM, "%s: out of memory", what);
         memcpy(part->random_state, recompute->random_state, part->random_bytes);
     }
     rc = run_again(recompute, output_gradients, input_gradients, err);

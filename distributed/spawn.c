@@ -198,6 +198,8 @@ int fleet_spawn_join(struct fleet_spawn *spawn, int timeout_ms, struct fleet_err
     double until = fleet_monotonic_ms() + timeout_ms;
     int status;
 
+    if (argument_check(spawn, "fleet_spawn_join", "spawn", err) < 0)
+        return -EINVAL;
     for (reap(spawn); spawn->running > 0 && spawn->failed_rank < 0; reap(spawn)) {
         if (timeout_ms >= 0 && fleet_monotonic_ms() >= until)
             return 0;

@@ -123,6 +123,8 @@ static void show(struct fleet_dataset *d, int size, struct fleet_batch *out)
 
 int fleet_dataset_begin(struct fleet_dataset *dataset, struct fleet_error *err)
 {
+    if (argument_check(dataset, "fleet_dataset_begin", "dataset", err) < 0)
+        return -EINVAL;
     if (dataset->is_preloading)
         return fleet_error(err, -EALREADY, "fleet_dataset_begin: the files are being loaded");
     reader_free(dataset->reader);
@@ -172,8 +174,12 @@ static int fill(struct fleet_dataset *d, int *size, struct fleet_error *err)
 int fleet_dataset_next(struct fleet_dataset *dataset, struct fleet_batch *out,
                        struct fleet_error *err)
 {
-    int size, rc;
+    int size, rc = argument_check(dataset, "fleet_dataset_next", "dataset", err);
 
+    if (rc == 0)
+        rc = argument_check(out, "fleet_dataset_next", "out", err);
+    if (rc < 0)
+        return rc;
     if (!dataset->has_begun)
         return fleet_error(err, -EINVAL, "fleet_dataset_next: call fleet_dataset_begin() first");
     clear_texts(&dataset->batch);

@@ -145,6 +145,8 @@ int fleet_dataset_set_files(struct fleet_dataset *dataset, const char *const *fi
 {
     char **copy;
 
+    if (argument_check(dataset, "fleet_dataset_set_files", "dataset", err) < 0)
+        return -EINVAL;
     if (count < 0 || count > FILES_MAX || (!files && count > 0))
         return fleet_error(err, -EINVAL, "fleet_dataset_set_files: %d files, allowed: 0 to %d",
                            count, FILES_MAX);
@@ -307,8 +309,10 @@ static int load(struct fleet_dataset *d, struct fleet_error *err)
     return rc;
 }
 
-static int needs_memory(const char *what, const struct fleet_dataset *d, struct fleet_error *err)
+int dataset_in_memory(const char *what, const struct fleet_dataset *d, struct fleet_error *err)
 {
+    if (argument_check(d, what, "dataset", err) < 0)
+        return -EINVAL;
     if (d->is_queue)
         return fleet_error(err, -ENOTSUP, "%s: a queue holds nothing in memory", what);
     if (d->is_preloading)
@@ -318,7 +322,7 @@ static int needs_memory(const char *what, const struct fleet_dataset *d, struct 
 
 int fleet_dataset_load(struct fleet_dataset *dataset, struct fleet_error *err)
 {
-    int rc = needs_memory("fleet_dataset_load", dataset, err);
+    int rc = dataset_in_memory("fleet_dataset_load", dataset, err);
 
     if (rc == 0 && load(dataset, err) < 0)
         return fleet_error_wrap(err, "fleet_dataset_load");
@@ -335,7 +339,7 @@ static void *preload(void *data)
 
 int fleet_dataset_preload(struct fleet_dataset *dataset, struct fleet_error *err)
 {
-    int rc = needs_memory("fleet_dataset_preload", dataset, err);
+    int rc = dataset_in_memory("fleet_dataset_preload", dataset, err);
 
     if (rc < 0)
         return rc;
@@ -347,6 +351,8 @@ int fleet_dataset_preload(struct fleet_dataset *dataset, struct fleet_error *err
 
 int fleet_dataset_preload_wait(struct fleet_dataset *dataset, struct fleet_error *err)
 {
+    if (argument_check(dataset, "fleet_dataset_preload_wait", "dataset", err) < 0)
+        return -EINVAL;
     if (!dataset->is_preloading)
         return fleet_error(err, -EINVAL, "fleet_dataset_preload_wait: nothing is being loaded");
     (void)pthread_join(dataset->preloader, NULL);
@@ -358,6 +364,8 @@ int fleet_dataset_preload_wait(struct fleet_dataset *dataset, struct fleet_error
 
 void fleet_dataset_release_memory(struct fleet_dataset *dataset)
 {
+    if (!dataset)
+        return;
     if (dataset->is_preloading)
         (void)fleet_dataset_preload_wait(dataset, NULL);
     instances_release(&dataset->loaded);

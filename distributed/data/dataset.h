@@ -66,4 +66,7 @@ int instance_read(const struct fleet_dataset *dataset, const char *file, struct 
 int batch_open(struct fleet_dataset *dataset, struct fleet_error *err);
 void batch_close(struct fleet_dataset *dataset);
 
+/* Is it one in memory, and is nothing being loaded? -EINVAL: NULL; -ENOTSUP, -EALREADY. */
+int dataset_in_memory(const char *what, const struct fleet_dataset *d, struct fleet_error *err);
+
 #endif

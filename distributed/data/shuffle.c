@@ -9,15 +9,6 @@
 #include "distributed/data/dataset.h"
 #include "libfleet/base/random.h"
 
-static int in_memory(const char *what, const struct fleet_dataset *d, struct fleet_error *err)
-{
-    if (d->is_queue)
-        return fleet_error(err, -ENOTSUP, "%s: a queue holds nothing in memory", what);
-    if (d->is_preloading)
-        return fleet_error(err, -EALREADY, "%s: the files are being loaded", what);
-    return 0;
-}
-
 /* Put `list` into the order that the key gives. */
 static int permute(struct instance **list, size_t count, struct fleet_random_key key,
                    struct fleet_error *err)
@@ -39,7 +30,7 @@ static int permute(struct instance **list, size_t count, struct fleet_random_key
 int fleet_dataset_local_shuffle(struct fleet_dataset *dataset, struct fleet_error *err)
 {
     const char *what = "fleet_dataset_local_shuffle";
-    int rc = in_memory(what, dataset, err);
+    int rc = dataset_in_memory(what, dataset, err);
 
     if (rc < 0)
         return rc;
@@ -212,7 +203,7 @@ int fleet_dataset_global_shuffle(struct fleet_dataset *dataset, struct fleet_gro
 {
     const char *what = "fleet_dataset_global_shuffle";
     struct instances mixed = {0};
-    int rc = in_memory(what, dataset, err);
+    int rc = dataset_in_memory(what, dataset, err);
 
     if (rc == 0)
         rc = group_ready(what, group, &group, err);
@@ -277,12 +268,12 @@ int fleet_dataset_slots_shuffle(struct fleet_dataset *dataset, const char *const
                                 struct fleet_error *err)
 {
     const char *what = "fleet_dataset_slots_shuffle";
-    int rc = in_memory(what, dataset, err);
+    int rc = dataset_in_memory(what, dataset, err);
 
     if (rc == 0 && (!names || count < 1))
         rc = fleet_error(err, -EINVAL, "%s: no slots", what);
     for (int i = 0; rc == 0 && i < count; i++)
-        if (find_slot(dataset, names[i]) < 0)
+        if (!names[i] || find_slot(dataset, names[i]) < 0)
             rc = fleet_error(err, -ENOENT, "%s: there is no slot \"%s\"", what,
                              names[i] ? names[i] : "(NULL)");
     for (int i = 0; rc == 0 && i < count; i++) {
@@ -301,8 +292,10 @@ int fleet_dataset_slots_shuffle(struct fleet_dataset *dataset, const char *const
 
 int fleet_dataset_size(struct fleet_dataset *dataset, int64_t *out, struct fleet_error *err)
 {
-    int rc = in_memory("fleet_dataset_size", dataset, err);
+    int rc = dataset_in_memory("fleet_dataset_size", dataset, err);
 
+    if (rc == 0)
+        rc = argument_check(out, "fleet_dataset_size", "out", err);
     if (rc == 0)
         *out = (int64_t)dataset->loaded.count;
     return rc;
@@ -313,8 +306,10 @@ int fleet_dataset_size_of_all(struct fleet_dataset *dataset, struct fleet_group 
 {
     int64_t size;
     struct fleet_tensor tensor = {&size, FLEET_INT64, 0, {0}};
-    int rc = in_memory("fleet_dataset_size_of_all", dataset, err);
+    int rc = dataset_in_memory("fleet_dataset_size_of_all", dataset, err);
 
+    if (rc == 0)
+        rc = argument_check(out, "fleet_dataset_size_of_all", "out", err);
     if (rc < 0)
         return rc;
     size = (int64_t)dataset->loaded.count;

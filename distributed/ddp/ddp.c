@@ -11,30 +11,32 @@
 
 int fleet_ddp_bucket_count(const struct fleet_ddp *ddp)
 {
-    return ddp->bucket_count;
+    return ddp ? ddp->bucket_count : 0;
 }
 
 int fleet_ddp_bucket_of(const struct fleet_ddp *ddp, int tensor)
 {
-    return tensor >= 0 && tensor < ddp->count ? ddp->params[ddp->params[tensor].first].bucket : -1;
+    return ddp && tensor >= 0 && tensor < ddp->count ? ddp->params[ddp->params[tensor].first].bucket
+                                                     : -1;
 }
 
 bool fleet_ddp_set_sync(struct fleet_ddp *ddp, bool on)
 {
-    bool old = ddp->is_synchronized;
+    bool old = ddp && ddp->is_synchronized;
 
-    ddp->is_synchronized = on;
+    if (ddp)
+        ddp->is_synchronized = on;
     return old;
 }
 
 bool fleet_ddp_has_gradient(const struct fleet_ddp *ddp, int tensor)
 {
-    return tensor >= 0 && tensor < ddp->count && ddp->params[ddp->params[tensor].first].has;
+    return ddp && tensor >= 0 && tensor < ddp->count && ddp->params[ddp->params[tensor].first].has;
 }
 
 void fleet_ddp_clear(struct fleet_ddp *ddp)
 {
-    for (int i = 0; i < ddp->count; i++) {
+    for (int i = 0; ddp && i < ddp->count; i++) {
         struct ddp_param *param = &ddp->params[i];
 
         param->has = false;
@@ -124,10 +126,10 @@ static int learn_unused(struct fleet_ddp *ddp, const bool *reached, struct fleet
 
 int fleet_ddp_forward(struct fleet_ddp *ddp, const bool *reached, struct fleet_error *err)
 {
-    int rc = 0;
+    int rc = argument_check(ddp, "fleet_ddp_forward", "ddp", err);
 
-    if (!ddp->is_synchronized || ddp->group->count == 1)
-        return 0;
+    if (rc < 0 || !ddp->is_synchronized || ddp->group->count == 1)
+        return rc;
     if (ddp->is_open && ddp->has_begun)
         return incomplete(ddp, "fleet_ddp_forward", err);
     if (!ddp->knows_unused || ddp->find_unused)
@@ -169,6 +171,8 @@ static struct ddp_param *find(struct fleet_ddp *ddp, const char *what, int tenso
     static const char *const kinds[] = {"dense", "sparse", "fixed"};
     struct ddp_param *param;
 
+    if (argument_check(ddp, what, "ddp", err) < 0)
+        return NULL;
     if (tensor < 0 || tensor >= ddp->count) {
         (void)fleet_error(err, -EINVAL, "%s: tensor is %d, allowed: 0 to %d", what, tensor,
                           ddp->count - 1);
@@ -254,7 +258,7 @@ int64_t fleet_ddp_rows(const struct fleet_ddp *ddp, int tensor, const int64_t **
 {
     const struct ddp_param *param;
 
-    if (tensor < 0 || tensor >= ddp->count)
+    if (!ddp || !rows || !values || tensor < 0 || tensor >= ddp->count)
         return -EINVAL;
     param = &ddp->params[ddp->params[tensor].first];
     if (param->kind != FLEET_DDP_SPARSE)
@@ -288,10 +292,10 @@ static int share_presence(struct fleet_ddp *ddp, struct fleet_error *err)
 
 int fleet_ddp_backward_end(struct fleet_ddp *ddp, struct fleet_error *err)
 {
-    int rc;
+    int rc = argument_check(ddp, "fleet_ddp_backward_end", "ddp", err);
 
-    if (!ddp->is_open)
-        return 0;
+    if (rc < 0 || !ddp->is_open)
+        return rc;
     if (!ddp->has_begun) {
         begin(ddp);
         if (ddp->complete == ddp->bucket_count)

@@ -14,9 +14,12 @@
 
 int fleet_ddp_check_equal(struct fleet_ddp *ddp, struct fleet_error *err)
 {
-    FLEET_AUTO_FREE int64_t *numbers = calloc((size_t)ddp->count, sizeof(*numbers));
-    int at, rc;
+    FLEET_AUTO_FREE int64_t *numbers = NULL;
+    int at, rc = argument_check(ddp, "fleet_ddp_check_equal", "ddp", err);
 
+    if (rc < 0)
+        return rc;
+    numbers = calloc((size_t)ddp->count, sizeof(*numbers));
     if (!numbers)
         return fleet_error(err, -ENOMEM, "fleet_ddp_check_equal: out of memory");
     for (int i = 0; i < ddp->count; i++) {
@@ -93,6 +96,8 @@ int fleet_all_reduce_gradients(const struct fleet_ddp_tensor *tensors, int count
     const char *what = "fleet_all_reduce_gradients";
     int rc = group_ready(what, group, &group, err);
 
+    if (rc == 0 && (count < 0 || (count > 0 && !tensors)))
+        rc = fleet_error(err, -EINVAL, "%s: %d tensors at %p", what, count, (const void *)tensors);
     for (int i = 0; rc == 0 && i < count; i++) {
         const char *name = tensors[i].name ? tensors[i].name : "a tensor";
 
@@ -122,18 +127,32 @@ static const char *misfit(const struct fleet_tensor *model, const struct fleet_t
     return model->type == entry->type ? NULL : "has another type in the state";
 }
 
+static bool is_sound(const char *name, const struct fleet_tensor *tensor)
+{
+    return name && (int)tensor->type >= 0 && tensor->type <= FLEET_COMPLEX128 &&
+           tensor->dimensions >= 0 && tensor->dimensions <= FLEET_DIMENSIONS_MAX &&
+           ddp_elements(tensor) >= 0 && (tensor->data || ddp_elements(tensor) == 0);
+}
+
 int fleet_state_set(const struct fleet_ddp_tensor *tensors, int count,
                     const struct fleet_state_entry *state, int state_count, struct fleet_error *err)
 {
     int left = 0;
 
+    if ((!tensors && count != 0) || (!state && state_count != 0) || count < 0 || state_count < 0)
+        return fleet_error(err, -EINVAL, "fleet_state_set: %d tensors at %p, %d entries at %p",
+                           count, (const void *)tensors, state_count, (const void *)state);
     for (int i = 0; i < state_count; i++)
-        if (!state[i].name || (int)state[i].tensor.type < 0 ||
-            state[i].tensor.type > FLEET_COMPLEX128 || state[i].tensor.dimensions < 0 ||
-            state[i].tensor.dimensions > FLEET_DIMENSIONS_MAX || ddp_elements(&state[i].tensor) < 0)
+        if (!is_sound(state[i].name, &state[i].tensor))
             return fleet_error(err, -EINVAL,
-                               "fleet_state_set: state[%d] has no name, a wrong type "
-                               "or a wrong shape",
+                               "fleet_state_set: state[%d] has no name, a wrong type, a wrong "
+                               "shape or no data",
+                               i);
+    for (int i = 0; i < count; i++)
+        if (!is_sound(tensors[i].name, &tensors[i].value))
+            return fleet_error(err, -EINVAL,
+                               "fleet_state_set: tensors[%d] has no name, a wrong type, a wrong "
+                               "shape or no data",
                                i);
     for (int i = 0; i < count; i++) {
         const char *why = "is not in the state";

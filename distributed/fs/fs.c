@@ -54,8 +54,9 @@ int fleet_fs_open(const char *url, const struct fleet_fs_options *options, struc
     size_t length;
     int rc = 0;
 
-    if (!url)
-        return fleet_error(err, -EINVAL, "fleet_fs_open: url is NULL");
+    if (argument_check(url, "fleet_fs_open", "url", err) < 0 ||
+        argument_check(out, "fleet_fs_open", "out", err) < 0)
+        return -EINVAL;
     length = scheme_length(url);
     fs = calloc(1, sizeof(*fs));
     if (!fs)
@@ -98,7 +99,7 @@ void fleet_fs_free(struct fleet_fs *fs)
 
 bool fleet_fs_needs_transfer(const struct fleet_fs *fs)
 {
-    return fs->operations->needs_transfer;
+    return fs && fs->operations->needs_transfer;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -118,6 +119,8 @@ int fs_names_add(struct fleet_fs_names *names, const char *name, size_t length,
 
 void fleet_fs_names_release(struct fleet_fs_names *names)
 {
+    if (!names)
+        return;
     for (size_t i = 0; i < names->count; i++)
         free(names->list[i]);
     free(names->list);
@@ -151,8 +154,10 @@ static const char *plain(const struct fleet_fs *fs, const char *path)
 static int kind_of(const char *what, struct fleet_fs *fs, const char **path,
                    struct fleet_error *err)
 {
-    int rc;
+    int rc = argument_check(fs, what, "fs", err);
 
+    if (rc < 0)
+        return rc;
     if (!*path || !(*path)[0])
         return fleet_error(err, -EINVAL, "%s: the path is empty", what);
     *path = plain(fs, *path);
@@ -185,6 +190,8 @@ int fleet_fs_list(struct fleet_fs *fs, const char *path, struct fleet_fs_names *
     struct fleet_fs_names found_folders = {0}, found_files = {0};
     int rc = kind_of(what, fs, &path, err);
 
+    if (rc >= 0 && !folders)
+        rc = argument_check(folders, what, "folders", err);
     if (rc < 0)
         return rc;
     rc = rc == FS_FOLDER ? fs->operations->list(fs, path, &found_folders, &found_files, err) : 0;
@@ -284,6 +291,10 @@ int fleet_fs_read(struct fleet_fs *fs, const char *path, size_t size_max, char *
     const char *what = "fleet_fs_read";
     int rc = need_source(what, fs, &path, err);
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
+    if (rc == 0)
+        rc = argument_check(bytes, what, "bytes", err);
     if (rc < 0)
         return rc;
     rc = fs->operations->read(fs, path, size_max, out, bytes, err);
@@ -305,8 +316,10 @@ int fleet_fs_upload(struct fleet_fs *fs, const char *local, const char *path, bo
                     struct fleet_error *err)
 {
     const char *what = "fleet_fs_upload";
-    int rc = need_source(what, &here, &local, err);
+    int rc = argument_check(fs, what, "fs", err);
 
+    if (rc == 0)
+        rc = need_source(what, &here, &local, err);
     if (rc == 0)
         rc = overwrite && replaces(fs, local, path) ? 0
                                                     : clear_target(what, fs, &path, overwrite, err);
@@ -335,8 +348,12 @@ int fleet_fs_look(struct fleet_fs *fs, const char *path, struct fleet_fs_info *o
 {
     const char *what = "fleet_fs_look";
     struct fleet_fs_info info = {0};
-    int rc;
+    int rc = argument_check(fs, what, "fs", err);
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
+    if (rc < 0)
+        return rc;
     if (!path || !path[0])
         return fleet_error(err, -EINVAL, "%s: the path is empty", what);
     rc = fs->operations->look(fs, plain(fs, path), &info, err);
@@ -352,8 +369,12 @@ int fleet_fs_read_part(struct fleet_fs *fs, const char *path, const struct fleet
 {
     const char *what = "fleet_fs_read_part";
     struct stat info;
-    int rc;
+    int rc = argument_check(fs, what, "fs", err);
 
+    if (rc == 0)
+        rc = argument_check(seen, what, "seen", err);
+    if (rc < 0)
+        return rc;
     if (!path || !path[0])
         return fleet_error(err, -EINVAL, "%s: the path is empty", what);
     if (!fs->operations->read_part)

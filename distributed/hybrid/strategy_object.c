@@ -20,8 +20,11 @@
 
 int fleet_strategy_new(struct fleet_strategy **out, struct fleet_error *err)
 {
-    struct fleet_strategy *strategy = malloc(sizeof(*strategy));
+    struct fleet_strategy *strategy;
 
+    if (argument_check(out, "fleet_strategy_new", "out", err) < 0)
+        return -EINVAL;
+    strategy = malloc(sizeof(*strategy));
     if (!strategy)
         return fleet_error(err, -ENOMEM, "fleet_strategy_new: out of memory");
     strategy_init(&strategy->values);

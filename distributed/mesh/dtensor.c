@@ -259,6 +259,8 @@ int fleet_dtensor_from_global(const struct fleet_tensor *global, const struct fl
     struct placement all[MESH_DIMS_MAX];
     int rc = dtensor_check(what, global, mesh, placements, count, all, err);
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
     return rc < 0 ? rc : from_global(what, global, mesh, all, out, err);
 }
 
@@ -274,10 +276,12 @@ int fleet_dtensor_from_fn(int (*fill)(void *context, const struct fleet_tensor *
     int64_t elements = 1;
     int rc = dtensor_check(what, like, mesh, placements, count, all, err);
 
+    if (rc == 0 && !fill)
+        rc = fleet_error(err, -EINVAL, "%s: fill is NULL", what);
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
     if (rc < 0)
         return rc;
-    if (!fill)
-        return fleet_error(err, -EINVAL, "%s: fill is NULL", what);
     global = *like;
     for (int d = 0; d < global.dimensions; d++)
         elements *= global.shape[d];
@@ -304,6 +308,8 @@ int fleet_dtensor_from_local(const void *local, const struct fleet_tensor *like,
     void *data;
     int rc = dtensor_check(what, like, mesh, placements, count, all, err);
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
     if (rc < 0)
         return rc;
     place = process_mesh_place(&mesh->mesh, fleet_rank(NULL));
@@ -349,7 +355,7 @@ const struct fleet_tensor *fleet_dtensor_global(const struct fleet_dtensor *tens
 
 const struct fleet_mesh *fleet_dtensor_mesh(const struct fleet_dtensor *tensor)
 {
-    return tensor->mesh;
+    return tensor ? tensor->mesh : NULL;
 }
 
 const struct fleet_placement *fleet_dtensor_placements(const struct fleet_dtensor *tensor)

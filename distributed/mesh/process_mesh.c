@@ -48,7 +48,7 @@ struct fleet_mesh *process_mesh_dup(const struct mesh *mesh)
 
 int fleet_mesh_dimensions(const struct fleet_mesh *mesh)
 {
-    return mesh->mesh.dims;
+    return mesh ? mesh->mesh.dims : 0;
 }
 
 const int64_t *fleet_mesh_shape(const struct fleet_mesh *mesh)
@@ -58,22 +58,23 @@ const int64_t *fleet_mesh_shape(const struct fleet_mesh *mesh)
 
 const int64_t *fleet_mesh_ids(const struct fleet_mesh *mesh)
 {
-    return mesh->mesh.ids;
+    return mesh ? mesh->mesh.ids : NULL;
 }
 
 const char *fleet_mesh_name(const struct fleet_mesh *mesh, int dimension)
 {
-    return dimension >= 0 && dimension < mesh->mesh.dims ? mesh->mesh.names[dimension] : NULL;
+    return mesh && dimension >= 0 && dimension < mesh->mesh.dims ? mesh->mesh.names[dimension]
+                                                                 : NULL;
 }
 
 int fleet_mesh_find(const struct fleet_mesh *mesh, const char *name)
 {
-    return mesh_find_dim(&mesh->mesh, name);
+    return mesh && name ? mesh_find_dim(&mesh->mesh, name) : -1;
 }
 
 bool fleet_mesh_equal(const struct fleet_mesh *a, const struct fleet_mesh *b)
 {
-    return mesh_equal(&a->mesh, &b->mesh);
+    return a && b && mesh_equal(&a->mesh, &b->mesh);
 }
 
 int64_t process_mesh_place(const struct mesh *mesh, int rank)
@@ -86,7 +87,7 @@ int64_t process_mesh_place(const struct mesh *mesh, int rank)
 
 int64_t fleet_mesh_place(const struct fleet_mesh *mesh, int rank)
 {
-    return process_mesh_place(&mesh->mesh, rank);
+    return mesh ? process_mesh_place(&mesh->mesh, rank) : -1;
 }
 
 int fleet_mesh_with_dimension(const struct fleet_mesh *mesh, const char *name, int64_t index,

@@ -28,6 +28,8 @@ int fleet_dtensor_reshard(const struct fleet_dtensor *tensor, const struct fleet
     int rc =
         dtensor_check(what, tensor ? &tensor->global : NULL, mesh, placements, count, all, err);
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
     return rc < 0 ? rc : reshard(what, tensor, &mesh->mesh, all, out, err);
 }
 
@@ -38,8 +40,10 @@ int fleet_dtensor_reshard_gradient(const struct fleet_dtensor *gradient,
     const char *what = "fleet_dtensor_reshard_gradient";
     struct placement to[MESH_DIMS_MAX];
 
-    if (!gradient || !source)
-        return fleet_error(err, -EINVAL, "%s: %s is NULL", what, gradient ? "source" : "gradient");
+    if (argument_check(gradient, what, "gradient", err) < 0 ||
+        argument_check(source, what, "source", err) < 0 ||
+        argument_check(out, what, "out", err) < 0)
+        return -EINVAL;
     if (gradient->global.dimensions != source->global.dimensions ||
         memcmp(gradient->global.shape, source->global.shape,
                (size_t)source->global.dimensions * sizeof(int64_t)) != 0)

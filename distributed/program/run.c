@@ -13,14 +13,15 @@
 
 enum fleet_program_mode fleet_program_highest(const struct fleet_program *program)
 {
-    return program->highest;
+    return program ? program->highest : FLEET_PROGRAM_HIGHEST;
 }
 
 const struct fleet_ddp_tensor *fleet_program_tensors(const struct fleet_program *program,
                                                      int *count)
 {
-    *count = program->tensor_count;
-    return program->tensors;
+    if (count)
+        *count = program ? program->tensor_count : 0;
+    return program ? program->tensors : NULL;
 }
 
 /* ---- what a run needs and returns ------------------------------------------------------------ */
@@ -73,6 +74,8 @@ static bool describe(const struct fleet_program *p, int var, struct fleet_state_
 bool fleet_program_feed(const struct fleet_program *program, enum fleet_program_mode mode, int i,
                         struct fleet_state_entry *out)
 {
+    if (!program || !out)
+        return false;
     mode = mode_of(program, mode);
     return has_mode(program, mode) && describe(program, feed_var(program, mode, i), out);
 }
@@ -80,6 +83,8 @@ bool fleet_program_feed(const struct fleet_program *program, enum fleet_program_
 bool fleet_program_fetch(const struct fleet_program *program, enum fleet_program_mode mode, int i,
                          struct fleet_state_entry *out)
 {
+    if (!program || !out)
+        return false;
     mode = mode_of(program, mode);
     return has_mode(program, mode) && describe(program, fetch_var(program, mode, i), out);
 }
@@ -235,10 +240,13 @@ int fleet_program_run(struct fleet_program *program, enum fleet_program_mode mod
 {
     static const atomic_bool never;
     struct fleet_program *p = program;
-    struct run_scalars scalars = {.seed = p->seed, .step = p->runs};
-    int rc;
+    struct run_scalars scalars = {0};
+    int rc = argument_check(p, "fleet_program_run", "program", err);
 
+    if (rc < 0)
+        return rc;
     mode = mode_of(p, mode);
+    scalars = (struct run_scalars){.seed = p->seed, .step = p->runs};
     scalars.evaluation = mode != FLEET_PROGRAM_TRAIN;
     rc = check_run(p, mode, feeds, feed_count, results, result_count, err);
     if (rc < 0)

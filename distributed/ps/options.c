@@ -14,6 +14,8 @@
 
 void fleet_ps_options_init(struct fleet_ps_options *options)
 {
+    if (!options)
+        return;
     *options = (struct fleet_ps_options){.mode = FLEET_PS_SYNC,
                                          .k_steps = 1,
                                          .max_merge_var_num = 1,
@@ -87,7 +89,14 @@ int fleet_ps_option_set(struct fleet_ps_options *options, const char *name, cons
                    {"send_queue_size", &options->send_queue_size, 1 << 16},
                    {"send_wait_times", &options->send_wait_times, 1 << 16}};
     bool is_async;
+    int given = argument_check(options, "fleet_ps_option_set", "options", err);
 
+    if (given == 0)
+        given = argument_check(name, "fleet_ps_option_set", "name", err);
+    if (given == 0)
+        given = argument_check(value, "fleet_ps_option_set", "value", err);
+    if (given < 0)
+        return given;
     if (strcmp(name, "a_sync") == 0) {
         int rc = read_bool(name, value, &is_async, err);
         if (rc == 0)
@@ -157,11 +166,16 @@ int fleet_ps_options_read(struct fleet_ps_options *options, const char *strategy
                                        "heter_worker_device_guard",
                                        "lr_decay_steps",
                                        "use_ps_gpu"};
-    const char *configs = strstr(strategy, "\"a_sync_configs\""), *open, *close;
-    const char *end = strategy + strlen(strategy);
+    const char *configs, *end, *open, *close;
     char value[VALUE_MAX];
-    int rc = 0;
+    int rc = argument_check(options, "fleet_ps_options_read", "options", err);
 
+    if (rc == 0)
+        rc = argument_check(strategy, "fleet_ps_options_read", "strategy", err);
+    if (rc < 0)
+        return rc;
+    configs = strstr(strategy, "\"a_sync_configs\"");
+    end = strategy + strlen(strategy);
     for (size_t i = 0; rc == 0 && i < sizeof(top) / sizeof(top[0]); i++)
         if (find_value(strategy, end, top[i], value))
             rc = fleet_ps_option_set(options, top[i], value, err);

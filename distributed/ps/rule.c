@@ -102,6 +102,8 @@ void ps_rule_apply(const struct fleet_ps_table *table, float *w, float *state, c
 
 void fleet_ps_table_defaults(struct fleet_ps_table *table)
 {
+    if (!table)
+        return;
     *table = (struct fleet_ps_table){.learning_rate = 0.05F,
                                      .beta1 = 0.9F,
                                      .beta2 = 0.999F,

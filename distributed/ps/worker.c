@@ -239,12 +239,12 @@ int fleet_ps_step_end(struct fleet_ps *ps, struct fleet_error *err)
 
 int64_t fleet_ps_step(const struct fleet_ps *ps)
 {
-    return ps->step;
+    return ps ? ps->step : 0;
 }
 
 int fleet_ps_replaced(const struct fleet_ps *ps)
 {
-    return ps->replaced;
+    return ps ? ps->replaced : 0;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */

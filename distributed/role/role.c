@@ -110,59 +110,61 @@ void fleet_role_free(struct fleet_role *role)
 
 bool fleet_role_is_collective(const struct fleet_role *role)
 {
-    return role->is_collective;
+    return role && role->is_collective;
 }
 
 bool fleet_role_is_local(const struct fleet_role *role)
 {
-    return role->is_local;
+    return role && role->is_local;
 }
 
 bool fleet_role_is_worker(const struct fleet_role *role)
 {
-    return role->kind == FLEET_WORKER;
+    return role && role->kind == FLEET_WORKER;
 }
 
 bool fleet_role_is_first_worker(const struct fleet_role *role)
 {
-    return role->kind == FLEET_WORKER && role->index == 0;
+    return role && role->kind == FLEET_WORKER && role->index == 0;
 }
 
 bool fleet_role_is_server(const struct fleet_role *role)
 {
-    return role->kind == FLEET_SERVER;
+    return role && role->kind == FLEET_SERVER;
 }
 
 int fleet_role_worker_index(const struct fleet_role *role)
 {
-    return role->kind == FLEET_WORKER ? role->index : -1;
+    return role && role->kind == FLEET_WORKER ? role->index : -1;
 }
 
 int fleet_role_server_index(const struct fleet_role *role)
 {
-    return role->kind == FLEET_SERVER ? role->index : -1;
+    return role && role->kind == FLEET_SERVER ? role->index : -1;
 }
 
 int fleet_role_worker_num(const struct fleet_role *role)
 {
-    return role->worker_num;
+    return role ? role->worker_num : 0;
 }
 
 int fleet_role_server_num(const struct fleet_role *role)
 {
-    return role->servers.count;
+    return role ? role->servers.count : 0;
 }
 
 const char *const *fleet_role_worker_endpoints(const struct fleet_role *role, int *count)
 {
-    *count = role->workers.count;
-    return role->workers.list;
+    if (count)
+        *count = role ? role->workers.count : 0;
+    return role ? role->workers.list : NULL;
 }
 
 const char *const *fleet_role_server_endpoints(const struct fleet_role *role, int *count)
 {
-    *count = role->servers.count;
-    return role->servers.list;
+    if (count)
+        *count = role ? role->servers.count : 0;
+    return role ? role->servers.list : NULL;
 }
 
 static size_t host_length(const char *endpoint)
@@ -181,7 +183,7 @@ static int compare_hosts(const void *a, const void *b)
 
 int fleet_role_node_num(const struct fleet_role *role)
 {
-    size_t count = (size_t)role->workers.count;
+    size_t count = role ? (size_t)role->workers.count : 0;
     const char **sorted = calloc(count + 1, sizeof(*sorted));
     int nodes = 1;
 
@@ -204,6 +206,8 @@ int fleet_util_file_shard(const struct fleet_role *role, int files, int *first, 
 {
     int block, more, index = fleet_role_worker_index(role);
 
+    if (!first || !count)
+        return fleet_error(err, -EINVAL, "fleet_util_file_shard: first or count is NULL");
     if (index < 0)
         return fleet_error(err, -EINVAL, "fleet_util_file_shard: this process is not a worker");
     if (files < 0)
@@ -218,7 +222,7 @@ int fleet_util_file_shard(const struct fleet_role *role, int files, int *first, 
 
 void fleet_util_print_on_rank(const struct fleet_role *role, const char *message, int rank)
 {
-    if (fleet_role_worker_index(role) != rank)
+    if (!role || !message || fleet_role_worker_index(role) != rank)
         return;
     (void)printf("%s\n", message);
     (void)fflush(stdout);

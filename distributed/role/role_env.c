@@ -120,7 +120,10 @@ static int with_servers(struct fleet_role **out, struct fleet_error *err)
 
 int fleet_role_from_env(bool is_collective, struct fleet_role **out, struct fleet_error *err)
 {
-    int rc = is_collective ? collective(out, err) : with_servers(out, err);
+    int rc;
 
+    if (argument_check(out, "fleet_role_from_env", "out", err) < 0)
+        return -EINVAL;
+    rc = is_collective ? collective(out, err) : with_servers(out, err);
     return rc < 0 ? fleet_error_wrap(err, "fleet_role_from_env") : 0;
 }

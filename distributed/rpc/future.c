@@ -149,8 +149,14 @@ static void wait_change(struct fleet_rpc_future *future)
 int fleet_rpc_wait(struct fleet_rpc_future *future, void **out, size_t *out_bytes,
                    struct fleet_error *err)
 {
-    int rc;
+    int rc = argument_check(future, "fleet_rpc_wait", "future", err);
 
+    if (rc == 0)
+        rc = argument_check(out, "fleet_rpc_wait", "out", err);
+    if (rc == 0)
+        rc = argument_check(out_bytes, "fleet_rpc_wait", "out_bytes", err);
+    if (rc < 0)
+        return rc;
     (void)pthread_mutex_lock(&rpc_lock);
     while (!future->is_done && !is_over(future))
         wait_change(future);
@@ -173,6 +179,8 @@ int fleet_rpc_done(const struct fleet_rpc_future *future)
 {
     bool done;
 
+    if (!future)
+        return 0;
     (void)pthread_mutex_lock(&rpc_lock);
     done = future->is_done || is_over(future);
     (void)pthread_mutex_unlock(&rpc_lock);

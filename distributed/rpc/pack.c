@@ -51,6 +51,8 @@ int fleet_rpc_pack(const struct fleet_tensor *tensors, int count, void **out, si
     uint8_t *data, *at;
     int64_t *head;
 
+    if (!out || !bytes)
+        return fleet_error(err, -EINVAL, "fleet_rpc_pack: out or bytes is NULL");
     if (count < 0 || count > FLEET_RPC_TENSORS_MAX || (!tensors && count > 0))
         return fleet_error(err, -EINVAL, "fleet_rpc_pack: %d tensors, allowed: 0 to %d", count,
                            FLEET_RPC_TENSORS_MAX);

@@ -115,6 +115,8 @@ int fleet_optimizer_shard(struct fleet_param *params, int count,
     struct fleet_sharded_optimizer *s;
     int rc = shard_check_optimizer(what, optimizer, err);
 
+    if (rc == 0)
+        rc = argument_check(out, what, "out", err);
     if (rc < 0)
         return rc;
     if (!params || count < 1)

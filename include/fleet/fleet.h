@@ -23,6 +23,9 @@
  *   -ECONNABORTED          an earlier operation failed: the world and all groups are dead
  *   -EBUSY                 the group has a task that was not waited for
  *
+ * An object or a result that is NULL is -EINVAL in all headers; functions without *err then return
+ * 0, -1, NULL or false.
+ *
  * Threads: one thread at a time calls these functions.
  */
 

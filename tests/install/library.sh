@@ -53,5 +53,18 @@ END
 export PKG_CONFIG_PATH=$folder/prefix/lib/pkgconfig
 # shellcheck disable=SC2046
 c++ -Wall -Wextra -Werror -o "$folder/program" "$folder/program.cc" $(pkg-config --cflags --libs fleet)
-env -u PADDLE_TRAINERS_NUM -u PADDLE_TRAINER_ID LD_LIBRARY_PATH="$folder/prefix/lib" \
-    "$folder/program" "$folder/model"
+unset PADDLE_TRAINERS_NUM PADDLE_TRAINER_ID
+export LD_LIBRARY_PATH=$folder/prefix/lib
+"$folder/program" "$folder/model"
+
+# Strict compilers accept the headers, in C and C++.
+for language in "cc -std=c99 -xc" "c++ -std=c++17 -xc++"; do
+    grep '^#include <fleet' "$folder/program.cc" |
+        $language -Wall -Wextra -pedantic -Werror -fsyntax-only -I"$folder/prefix/include" -
+done
+# No function crashes or hangs when its arguments are NULL.
+python3 tests/install/null_arguments.py "$folder/prefix/include" >"$folder/nulls.cc"
+# shellcheck disable=SC2046
+c++ -O0 -std=c++17 -Wall -Wextra -Werror -o "$folder/nulls" "$folder/nulls.cc" \
+    $(pkg-config --cflags --libs fleet)
+"$folder/nulls" 2>/dev/null
