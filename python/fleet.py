@@ -484,4 +484,5 @@ def get_all_worker_infos():
         _libc.free(workers)
 
 
+from fleet_host import gloo_barrier, gloo_init_parallel_env, gloo_release, spawn  # noqa: E402,F401
 import fleet_stream as stream  # noqa: E402  (it uses what stands above)

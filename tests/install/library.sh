@@ -57,6 +57,13 @@ unset PADDLE_TRAINERS_NUM PADDLE_TRAINER_ID
 export LD_LIBRARY_PATH=$folder/prefix/lib
 "$folder/program" "$folder/model"
 
+# The example that forks its own ranks.
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror -o "$folder/layers" docs/examples/layers.c \
+    $(pkg-config --cflags --libs fleet)
+"$folder/layers" >"$folder/layers.out"
+[ "$(grep -c 'has done all of it' "$folder/layers.out")" = 2 ]
+
 # Strict compilers accept the headers, in C and C++.
 for language in "cc -std=c99 -xc" "c++ -std=c++17 -xc++"; do
     grep '^#include <fleet' "$folder/program.cc" |

@@ -451,7 +451,9 @@ static void test_distributed__sizes_of_structures(void **state)
 static void test_distributed__examples_of_paddle_in_python(void **state)
 {
     (void)state;
-    assert_int_equal(system("bash tests/python/run.sh collectives messages streams rpc"), 0);
+    assert_int_equal(system("bash tests/python/run.sh collectives messages streams rpc host roles "
+                            "training data files"),
+                     0);
 }
 
 static void test_distributed__symbols_and_installed_package(void **state)

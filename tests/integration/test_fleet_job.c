@@ -201,7 +201,7 @@ static void test_fleet_job__the_newest_state_goes_to_all_ranks(void **state)
     run_processes(3, resuming, -1);
 }
 
-/* One clear error on all ranks, whatever rank 0 finds. */
+/* All ranks get the error of rank 0. */
 static void bad_checkpoints(void)
 {
     struct fleet_state_entry other[] = {entries[0], entries[1]};

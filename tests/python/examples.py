@@ -20,9 +20,11 @@ def collectives():
     group = dist.init_parallel_env()
     rank = dist.get_rank()
     assert dist.get_world_size() == 2 and group.nranks == 2 and dist.is_initialized()
+    assert dist.is_available()
 
     data = by_rank(rank, [4, 5, 6, 4, 5, 6], [1, 2, 3, 1, 2, 3])
     dist.all_reduce(data)
+    dist.wait(data)
     check(data, [5, 7, 9, 5, 7, 9])
 
     data = by_rank(rank, [1, 7], [3, 2])
