@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "agent/runtime/store/listing.h"
-#include "agent/runtime/store/progress.h"
 #include "agent/runtime/store/store.h"
+#include "agent/runtime/store/store_log.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -300,7 +300,7 @@ static int read_missing(const struct store *store, const char *place, const char
         return 0;
     rc = make_room(place, all, missing, err);
     if (rc == 0)
-        progress_begin(store_url(store), (int64_t)count, missing, files);
+        store_log_begin(store_url(store), (int64_t)count, missing, files);
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         FLEET_AUTO_FREE char *path = fleet_file_join(files, list->files[i].name);
         if (!is_there(files, &list->files[i]))
@@ -308,7 +308,7 @@ static int read_missing(const struct store *store, const char *place, const char
                            path, err);
     }
     if (rc == 0)
-        progress_end(store_url(store), missing, (fleet_monotonic_ms() - started_ms) / 1e3);
+        store_log_end(store_url(store), missing, (fleet_monotonic_ms() - started_ms) / 1e3);
     return rc;
 }
 
@@ -340,7 +340,7 @@ static int bring(const char *url, const char *place, const char *files, struct l
         return rc;
     rc = listing_ask(store, &list, err);
     if (rc == -EAGAIN && use_earlier(place, files, &list)) {
-        progress_unreachable(url, err);
+        store_log_unreachable(url, err);
         rc = 0;
     } else if (rc == 0) {
         rc = drop_changed(place, files, &list, err);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/runtime/store/library.h"
-#include "agent/runtime/store/progress.h"
+#include "agent/runtime/store/store_log.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/clock.h"
@@ -169,7 +169,7 @@ static int read_parts(const struct store *store, const char *path, const struct 
                ? 0
                : (uint64_t)info.st_size / STORE_PART_BYTES * STORE_PART_BYTES;
     if (done > 0)
-        progress_resume(path, done, seen->bytes);
+        store_log_resume(path, done, seen->bytes);
     while (rc == 0 && done < seen->bytes) {
         uint64_t left = seen->bytes - done;
         uint64_t bytes = left < STORE_PART_BYTES ? left : STORE_PART_BYTES;
@@ -177,7 +177,7 @@ static int read_parts(const struct store *store, const char *path, const struct 
         if (rc == 0 && fdatasync(fd) < 0)
             rc = fleet_error(err, -errno, "sync a file for %s: %s", path, strerror(errno));
         done += bytes;
-        progress_step(path, done, seen->bytes, &said_ms);
+        store_log_step(path, done, seen->bytes, &said_ms);
     }
     return rc;
 }
