@@ -159,7 +159,8 @@ static struct observed_pod copy_pod(const struct projection_pod *pod, const stru
                                  .memory_limit = put_text(end, pod->memory_limit),
                                  .created_wall_ms = pod->created_wall_ms,
                                  .started_wall_ms = pod->started_wall_ms,
-                                 .finished_wall_ms = pod->finished_wall_ms};
+                                 .finished_wall_ms = pod->finished_wall_ms,
+                                 .gone_by_wall_ms = pod->gone_by_wall_ms};
 }
 
 static void collect_gone(const struct observe_input *input, struct observation *out)

@@ -381,6 +381,7 @@ static void *pod_project(const cJSON *object, struct fleet_error *err)
     }
     pod->phase = read_phase(object);
     pod->is_deleting = meta.deleted_wall_ms != 0;
+    pod->gone_by_wall_ms = meta.deleted_wall_ms;
     pod->is_given_up = pod->is_deleting && is_given_up(object);
     pod->created_wall_ms = meta.created_wall_ms;
     read_waiting(object, pod);

@@ -60,6 +60,7 @@ struct projection_pod {
     int exit_code;           /* -1 = not known; of a server's last container that ended */
     int64_t created_wall_ms; /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
+    int64_t gone_by_wall_ms; /* deleted: when its grace is over; 0 = it is not deleted */
 };
 
 struct projection_service { /* of the pods of a job */

@@ -60,6 +60,7 @@ struct observed_pod {
     int restarts;             /* of its container by the kubelet; 0 for workers */
     int64_t created_wall_ms;  /* 0 = not known */
     int64_t started_wall_ms, finished_wall_ms; /* 0 = not yet */
+    int64_t gone_by_wall_ms; /* deleted: when its grace is over; 0 = it is not deleted */
 };
 
 /* A pod that the API server did not create. */

@@ -12,6 +12,7 @@
 #include "libfleet/base/strbuf.h"
 
 #define WAITING_MS 10000 /* a pod that takes longer to start may need help */
+#define GONE_MS    15000 /* so long after its grace the node of a deleted pod does not answer */
 
 /* If the job is over, ended pods count even if they have been deleted since. */
 static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
@@ -158,12 +159,46 @@ static bool is_reported(const struct pass *pass, const char *cause)
            status_has_reason(pass->status, WELLKNOWN_CONDITION_BLOCKED, cause);
 }
 
+/* A server whose pod was deleted and does not go. Its replacement has the same name. */
+static const struct observed_pod *find_lasting(struct pass *pass)
+{
+    for (size_t i = 0; i < pass->in->server_count; i++) {
+        const struct observed_pod *pod = &pass->in->servers[i];
+        if (!pod->is_deleting || pod->gone_by_wall_ms == 0 || !pod->is_scheduled)
+            continue;
+        if (pass->now >= pod->gone_by_wall_ms + GONE_MS)
+            return pod;
+        pass_requeue_at(pass, pod->gone_by_wall_ms + GONE_MS);
+    }
+    return NULL;
+}
+
+static void report_lasting(struct pass *pass, const struct observed_pod *pod)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    bool is_new = !is_reported(pass, WELLKNOWN_REASON_SERVER_NOT_GONE);
+
+    fleet_strbuf_appendf(&text,
+                         "server %d waits for its old pod, which was deleted and is still there: "
+                         "node %s does not answer. Bring the node back. Or, if it is off for good: "
+                         "kubectl delete pod %s --force --grace-period=0",
+                         pod->index, pod->node, pod->name);
+    (void)status_set(pass, WELLKNOWN_CONDITION_BLOCKED, true, WELLKNOWN_REASON_SERVER_NOT_GONE,
+                     text.text);
+    if (is_new)
+        pass_event(pass, true, WELLKNOWN_REASON_SERVER_NOT_GONE, "S%s", text.text + 1);
+}
+
 void status_observe_blocked(struct pass *pass)
 {
-    const struct observed_pod *pod = find_blocked(pass);
+    const struct observed_pod *pod = find_blocked(pass), *lasting = find_lasting(pass);
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     bool is_new;
 
+    if (lasting && !pass->spec->run_policy.suspend) {
+        report_lasting(pass, lasting);
+        return;
+    }
     if (!pod || pass->spec->run_policy.suspend) {
         if (!pass->in->asks_why || pass->spec->run_policy.suspend)
             (void)status_clear(pass, WELLKNOWN_CONDITION_BLOCKED, WELLKNOWN_REASON_UNBLOCKED,

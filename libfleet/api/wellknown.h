@@ -132,6 +132,8 @@
     "ServersEnded" /* Failed=True: workers started again without a parameter server */
 #define WELLKNOWN_REASON_CHECKPOINT_FAILED \
     "CheckpointFailed" /* Failed=True: the last checkpoint could not be written */
+#define WELLKNOWN_REASON_SERVER_NOT_GONE \
+    "ServerNotGone" /* Blocked=True: its deleted pod is on a node that does not answer */
 #define WELLKNOWN_REASON_SAVE_FAILED     "SaveFailed"    /* CheckpointFailed=True */
 #define WELLKNOWN_REASON_SAVED           "Saved"         /* CheckpointFailed=False */
 #define WELLKNOWN_REASON_NO_EFFECT       "NoEffect"      /* KeyIgnored=True */

@@ -142,6 +142,7 @@ static inline struct observed_pod read_pod(const cJSON *item)
         .is_ready = cJSON_IsTrue(fleet_json_at(item, "ready")),
         .restarts = (int)int_at(item, "restarts", 0),
         .finished_wall_ms = time_at(item, "finished"),
+        .gone_by_wall_ms = time_at(item, "goneBy"),
     };
 }
 

@@ -10,7 +10,7 @@
  *                   warnings [[path, message]]: what is only odd about it
  *                   pods     [{index, attempt, phase, deleting, givenUp, unscheduled, exitCode,
  *                              reason, message, waiting, cause, memoryLimit, topology, node,
- *                              created, started, finished}]; uid is "uid-<index>-<attempt>"
+ *                              created, started, finished, goneBy}]; uid is "uid-<index>-<attempt>"
  *                   servers  the same for servers, without attempt, with {ready, restarts}; uid is
  *                            "server-uid-<index>"
  *                   serverAddress  of the Service in front of them
