@@ -414,6 +414,9 @@ check-transformers: $(PROGRAMS)
 check-foreign: ## scripts of PyTorch, Paddle and MindSpore; gets these from PyPI (gigabytes)
 check-foreign: $(PROGRAMS)
 	@tests/foreign/run.sh --install
+check-hadoop: ## a job at hdfs:// whose servers are killed; needs what tools/hdfs.sh fetches
+check-hadoop: $(PROGRAMS) $(OUT)/tests/integration/test_store_hdfs
+	@FLEET_CHECK_HADOOP=1 $(OUT)/tests/integration/test_store_hdfs
 check-chart: ## lint the chart and render it for all kinds of values
 	@tests/chart/run.sh
 
@@ -509,7 +512,7 @@ include distributed/distributed.mk
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
-.PHONY: check-foreign chaos check-chaos check-model check-transformers check-valgrind install \
+.PHONY: check-foreign check-hadoop chaos check-chaos check-model check-transformers check-valgrind install \
     golden threaded check-chart check-image closure image image-cuda generate verify all \
     programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo \
     demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench combinations benches \

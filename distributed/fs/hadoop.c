@@ -10,6 +10,7 @@
 
 #include "distributed/fs/command.h"
 #include "distributed/fs/fs.h"
+#include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 
 #define ARGUMENTS_MAX (FLEET_FS_SETTINGS_MAX + 8)
@@ -108,7 +109,10 @@ static int exit_error(const char *const words[4], const struct command_result *r
 {
     if (result->exit_code == ABORTED)
         return fleet_error(err, -ECANCELED, "hadoop fs %s %s: aborted", words[0], words[1]);
-    return fleet_error(err, strstr(result->error, ": Permission denied") ? -EACCES : -EIO,
+    return fleet_error(err,
+                       strstr(result->error, ": Permission denied")           ? -EACCES
+                       : strstr(result->error, ": No such file or directory") ? -ENOENT
+                                                                              : -EIO,
                        "hadoop fs %s %s: exit code %d: %s", words[0], words[1], result->exit_code,
                        result->error[0] ? result->error : "it printed no error");
 }
@@ -329,7 +333,15 @@ static int hadoop_upload(struct fleet_fs *fs, const char *local, const char *pat
                          struct fleet_error *err)
 {
     const char *const words[4] = {"-put", local, path};
-    return copy(fs, words, clear_remote, err);
+    FLEET_AUTO_FREE char *folder = strdup(path);
+    char *slash = folder ? strrchr(folder, '/') : NULL;
+    int rc = copy(fs, words, clear_remote, err);
+
+    if (rc != -ENOENT || !slash) /* -put makes no folders, as the other file systems do */
+        return rc;
+    *slash = '\0';
+    rc = hadoop_make_folder(fs, folder, err);
+    return rc < 0 ? rc : copy(fs, words, clear_remote, err);
 }
 
 static int hadoop_download(struct fleet_fs *fs, const char *path, const char *local,

@@ -83,6 +83,25 @@ static inline bool hdfs_start(struct hdfs *hdfs, const char *place)
     return hdfs->port > 0 && hdfs->http_port > 0;
 }
 
+/* Kill it and start it again over the same files, with the same ports of the name node. It returns
+ * before the server answers. */
+static inline void hdfs_replace(struct hdfs *hdfs, const char *place)
+{
+    char program[600], http[16], port[16];
+
+    (void)kill(hdfs->pid, SIGKILL);
+    (void)waitpid(hdfs->pid, NULL, 0);
+    (void)snprintf(program, sizeof(program), "%s/bin/start", hdfs->home);
+    (void)snprintf(http, sizeof(http), "%d", hdfs->http_port);
+    (void)snprintf(port, sizeof(port), "%d", hdfs->port);
+    hdfs->pid = fork();
+    if (hdfs->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)execl(program, program, place, http, port, (char *)NULL);
+        _exit(127);
+    }
+}
+
 static inline void hdfs_stop(const struct hdfs *hdfs)
 {
     (void)kill(hdfs->pid, SIGKILL);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Jobs whose data and checkpoints lie on a real HDFS (tools/hdfs.sh), by WebHDFS. Without it the
- * tests are skipped, and the reason is printed.
+ * Jobs whose data and checkpoints lie on a real HDFS (tools/hdfs.sh), by WebHDFS and by the program
+ * hadoop. Name node and data node are killed while a job trains. Without HDFS the tests are skipped,
+ * and the reason is printed. The program needs a second for each file that it looks at, so one test
+ * runs only in `make check-hadoop`.
  */
 #include "tests/integration/hdfs_fixture.h"
 #include "tests/integration/store_job_fixture.h"
@@ -70,6 +72,112 @@ static void test_store_hdfs__a_job_saves_there_and_goes_on(void **state)
     job_run_release(&run);
 }
 
+struct kill_of_hdfs {
+    int checkpoints, failures; /* that were reported */
+};
+
+/* The server dies when the first checkpoint is there, and comes back after some seconds. */
+static void kill_server(void *context, struct job_run *run, const cJSON *event)
+{
+    struct kill_of_hdfs *seen = context;
+    const char *name = "";
+
+    (void)run;
+    (void)fleet_json_opt_string(event, "event", &name, NULL);
+    seen->failures += strcmp(name, "checkpointFailed") == 0;
+    if (strcmp(name, "checkpoint") == 0 && seen->checkpoints++ == 0)
+        hdfs_replace(&hdfs, at_home("server"));
+}
+
+/* What is at `to`, by the name `to_by_http`, is complete: another machine goes on with it. */
+static void outlive_a_kill(const char *data, const char *to, const char *to_by_http, int workers)
+{
+    struct kill_of_hdfs seen = {0};
+    struct wishes w = {.data = data,
+                       .saved = to,
+                       .more = ", everySteps: 5",
+                       .steps = 20,
+                       .workers = workers,
+                       .watch = kill_server,
+                       .context = &seen};
+    struct job_run run;
+
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_true(seen.checkpoints > 1 && seen.failures > 0);
+    expect_local_weights(run.sha256, 20);
+    job_run_release(&run);
+    job_run_remove(at_home("caches"));
+    w.data = words;
+    w.saved = to_by_http;
+    w.steps = 22;
+    w.watch = NULL;
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_int_equal(run.steps[0].step, 21);
+    job_run_release(&run);
+}
+
+static void test_store_hdfs__a_killed_server_costs_no_step(void **state)
+{
+    char to[112];
+
+    (void)state;
+    begin();
+    (void)snprintf(to, sizeof(to), "%s-killed", saved);
+    outlive_a_kill(words, to, to, 2);
+}
+
+/* Names by the program hadoop, which the job uses, and by WebHDFS. */
+struct two_names {
+    char data[96], to[96], by_http[112];
+};
+
+static void name_for_program(const char *name, struct two_names *out)
+{
+    (void)setenv("HADOOP_HOME", hdfs.home, 1);
+    (void)snprintf(out->data, sizeof(out->data), "hdfs://localhost:%d/fleet/words", hdfs.port);
+    (void)snprintf(out->to, sizeof(out->to), "hdfs://localhost:%d/fleet/%s", hdfs.port, name);
+    (void)snprintf(out->by_http, sizeof(out->by_http), "webhdfs://localhost:%d/fleet/%s",
+                   hdfs.http_port, name);
+}
+
+static void test_store_hdfs__saves_by_the_program_hadoop(void **state)
+{
+    struct two_names names;
+    struct wishes w = {.data = words, .more = "", .steps = 2, .workers = 1};
+    struct job_run run;
+
+    (void)state;
+    begin();
+    name_for_program("by-program", &names);
+    w.saved = names.to;
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_int_equal(run.checkpoint_count, 1);
+    job_run_release(&run);
+    w.saved = names.by_http;
+    w.steps = 4;
+    run_job(&w, &run);
+    expect_success(&run);
+    assert_int_equal(run.steps[0].step, 3);
+    job_run_release(&run);
+}
+
+static void test_store_hdfs__a_killed_server_of_the_program_costs_no_step(void **state)
+{
+    struct two_names names;
+
+    (void)state;
+    begin();
+    if (!getenv("FLEET_CHECK_HADOOP")) {
+        print_message("only in make check-hadoop: it takes minutes\n");
+        skip();
+    }
+    name_for_program("by-program-killed", &names);
+    outlive_a_kill(names.data, names.to, names.by_http, 1);
+}
+
 static void test_store_hdfs__what_is_refused_ends_the_job_once(void **state)
 {
     char wrong[96];
@@ -91,6 +199,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store_hdfs__a_job_saves_there_and_goes_on),
+        cmocka_unit_test(test_store_hdfs__a_killed_server_costs_no_step),
+        cmocka_unit_test(test_store_hdfs__saves_by_the_program_hadoop),
+        cmocka_unit_test(test_store_hdfs__a_killed_server_of_the_program_costs_no_step),
         cmocka_unit_test(test_store_hdfs__what_is_refused_ends_the_job_once),
     };
 
