@@ -512,7 +512,8 @@ include distributed/distributed.mk
 FUZZED := $(if $(filter fuzz% build/fuzz/%,$(MAKECMDGOALS)),build/fuzz)
 LINT_DEPENDENCIES := $(if $(filter lint%,$(MAKECMDGOALS)),build/lint)
 -include $(shell find $(OUT) $(FUZZED) $(LINT_DEPENDENCIES) -type f -name '*.d' 2>/dev/null)
-.PHONY: check-foreign check-hadoop chaos check-chaos check-model check-transformers check-valgrind install \
+.PHONY: check-foreign check-hadoop chaos check-chaos check-model check-transformers \
+    check-valgrind install \
     golden threaded check-chart check-image closure image image-cuda generate verify all \
     programs tests test e2e check check-all check-levels prerequisites prerequisites-test demo \
     demo-down demo-local check-asan check-tsan fuzz fuzzers soak bench combinations benches \

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/runtime/inference/fetch.h"
 #include "cli/arguments.h"
 #include "cli/export_inference.h"
 #include "libfleet/base/cleanup.h"
@@ -26,6 +27,8 @@ static const char usage[] =
     "Writes the weights of a checkpoint in safetensors format, under the names that Hugging\n"
     "Face (gpt, llama) and torchvision (resnet) use. CHECKPOINT is a checkpoint's folder, or\n"
     "the folder that training.checkpoint.path names: then it is the newest sound one in it.\n"
+    "It may be in a store (s3://…, webhdfs://…, hdfs://…): then it is copied to FLEET_CACHE\n"
+    "first, and the store's variables are needed, as for the job.\n"
     "\n"
     "OUT decides what is written:\n"
     "\n"
@@ -144,10 +147,13 @@ static int do_export(const struct request *request, struct fleet_error *err)
     struct export_source *source = NULL;
     struct export_files files = {0};
     struct export_result result;
+    FLEET_AUTO_FREE char *fetched = NULL;
     int rc = prepare(request, err);
 
+    if (rc == 0 && fleet_path_is_remote(request->files[0]))
+        rc = fetch_checkpoint(request->files[0], &fetched, err);
     if (rc == 0)
-        rc = export_open(request->files[0], &source, err);
+        rc = export_open(fetched ? fetched : request->files[0], &source, err);
     if (rc == 0 && request->is_folder)
         rc = export_files_make(source, request->tokenizer, &files, err);
     if (rc == 0 && request->is_folder && !request->is_tar)

@@ -91,8 +91,8 @@ static int find_path(struct build *b, struct fleet_error *err)
     b->path = spec->training.checkpoint.path;
     if (fleet_path_is_remote(b->path))
         return fleet_error(err, -EINVAL,
-                           "FleetJob %s saves its checkpoints in %s: copy the folder of one with "
-                           "that store's own program, and give it to \"fleetjob export\"",
+                           "FleetJob %s saves its checkpoints in a store, which needs no pod to "
+                           "read: use \"fleetjob export %s OUT\", with the store's variables",
                            name, b->path);
     return 0;
 }

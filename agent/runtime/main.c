@@ -49,14 +49,16 @@ static void say_hello(struct trainer *trainer)
 }
 
 /* A restart cannot help if the job or its data are wrong, or if its last checkpoint is lost. */
-static void say_failed(struct control *control, const struct fleet_error *err, bool permanent)
+static void say_failed(struct control *control, const struct trainer *trainer,
+                       const struct fleet_error *err, bool permanent)
 {
     struct link_message message = {.kind = LINK_FAILED};
+    enum fleet_cause cause = err->code == -ENOTRECOVERABLE ? FLEET_CAUSE_CHECKPOINT_FAILED
+                             : trainer->store_refused      ? FLEET_CAUSE_STORE_REFUSED
+                                                           : FLEET_CAUSE_NONE;
 
-    if (err->code == -ENOTRECOVERABLE)
-        (void)snprintf(message.failed.cause, sizeof(message.failed.cause), "%s",
-                       fleet_cause_word(FLEET_CAUSE_CHECKPOINT_FAILED));
-
+    (void)snprintf(message.failed.cause, sizeof(message.failed.cause), "%s",
+                   fleet_cause_word(cause));
     (void)snprintf(message.failed.text, sizeof(message.failed.text), "%s", err->text);
     message.failed.permanent = permanent;
     control_send(control, &message);
@@ -178,13 +180,13 @@ int main(int argc, char **argv)
     }
     rc = trainer_open(&trainer, job_file, &err);
     if (rc < 0) {
-        say_failed(control, &err, rc != -ENOMEM && rc != -EAGAIN);
+        say_failed(control, &trainer, &err, rc != -ENOMEM && rc != -EAGAIN);
     } else {
         trainer.control = control;
         say_hello(&trainer);
         rc = serve(&trainer, &err);
         if (rc < 0 && rc != -EPIPE)
-            say_failed(control, &err, rc != -ENOMEM && rc != -EIO && rc != -EAGAIN);
+            say_failed(control, &trainer, &err, rc != -ENOMEM && rc != -EIO && rc != -EAGAIN);
         trainer_close(&trainer);
     }
     control_free(control);

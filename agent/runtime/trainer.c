@@ -46,7 +46,7 @@
 #define ADDRESS_DEFAULT   "127.0.0.1"
 
 static const struct trainer empty = {
-    .net.listener = -1, .data.cache_lock = -1, .progress.committed = TRAINER_NO_STATE};
+    .net.listener = -1, .data.locks = {-1, -1, -1, -1}, .progress.committed = TRAINER_NO_STATE};
 
 /* spec.training and spec.strategy, all that is wrong with them at once. */
 static int decode_job(const struct trainer_file *file, struct trainer_job *job,
@@ -86,25 +86,66 @@ static int read_job(struct trainer *trainer, const char *job_file, struct fleet_
     return rc;
 }
 
-/* The files of data.path; those of a store are brought here first. */
-static int open_dataset(struct trainer *trainer, struct fleet_error *err)
+/* Keys, bucket, object and variables are the store's own matter; a full disk is not. */
+int trainer_judge_store(struct trainer *trainer, int rc, const char *field, const char *url,
+                        struct fleet_error *err)
 {
-    struct training_data data = trainer->job.config.data; /* with a local path */
-    FLEET_AUTO_FREE char *local = NULL;
+    trainer->store_refused = rc == -EACCES || rc == -EPERM || rc == -ENOENT || rc == -EINVAL;
+    return fleet_error_wrap(err, "%s: %s", field, url);
+}
 
-    if (fleet_path_is_remote(data.path)) {
-        if (cache_bring(data.path, &local, &trainer->data.cache_lock, err) < 0)
-            return fleet_error_wrap(err, "spec.training.data.path: %s", data.path);
-        data.path = local;
+/* As the job has it: a local path, or a place in a store. */
+static const char *path_in_job(const struct trainer *trainer, enum trainer_input input)
+{
+    const struct training_config *config = &trainer->job.config;
+    const char *const paths[TRAINER_INPUTS] = {config->data.path, config->data.vocabulary,
+                                               config->data.merges, config->model.initial_weights};
+
+    return paths[input];
+}
+
+const char *trainer_input(const struct trainer *trainer, enum trainer_input input)
+{
+    return trainer->data.copies[input] ? trainer->data.copies[input] : path_in_job(trainer, input);
+}
+
+/* Bring what is in a store to this machine. */
+static int bring_files(struct trainer *trainer, struct fleet_error *err)
+{
+    static const char *const fields[TRAINER_INPUTS] = {
+        "spec.training.data.path", "spec.training.data.vocabulary", "spec.training.data.merges",
+        "spec.training.model.initialWeights"};
+
+    for (int i = 0; i < TRAINER_INPUTS; i++) {
+        const char *url = path_in_job(trainer, (enum trainer_input)i);
+        int rc = fleet_path_is_remote(url)
+                     ? cache_bring(url, &trainer->data.copies[i], &trainer->data.locks[i], err)
+                     : 0;
+        if (rc < 0)
+            return trainer_judge_store(trainer, rc, fields[i], url, err);
     }
-    return dataset_open(&data, trainer->job.config.model.context, trainer->job.config.seed,
-                        &trainer->data.dataset, err);
+    return 0;
+}
+
+/* The data block with local paths, which are borrowed. */
+static struct training_data local_data(const struct trainer *trainer)
+{
+    struct training_data data = trainer->job.config.data;
+
+    data.path = (char *)trainer_input(trainer, TRAINER_INPUT_DATA);
+    data.vocabulary = (char *)trainer_input(trainer, TRAINER_INPUT_VOCABULARY);
+    data.merges = (char *)trainer_input(trainer, TRAINER_INPUT_MERGES);
+    return data;
 }
 
 static int open_data(struct trainer *trainer, struct fleet_error *err)
 {
-    int rc = open_dataset(trainer, err);
+    int rc = bring_files(trainer, err);
+    struct training_data data = local_data(trainer);
 
+    if (rc == 0)
+        rc = dataset_open(&data, trainer->job.config.model.context, trainer->job.config.seed,
+                          &trainer->data.dataset, err);
     if (rc < 0)
         return rc;
     trainer->data.sampler = (struct sampler){.seed = trainer->job.config.seed,
@@ -165,11 +206,12 @@ static cJSON *make_origin(const struct trainer *trainer, const uint8_t data[FLEE
 static int digest_job(struct trainer *trainer, struct fleet_error *err)
 {
     bool is_bpe = trainer->job.config.data.tokenizer == TRAINING_TOKENIZER_BPE;
+    struct training_data local = local_data(trainer);
     struct job_record_tokenizer tokenizer = {0};
     struct fleet_sha256 *sha;
     uint8_t data[FLEET_SHA256_SIZE];
 
-    if (is_bpe && origin_tokenizer_read(&trainer->job.config.data, &tokenizer, err) < 0)
+    if (is_bpe && origin_tokenizer_read(&local, &tokenizer, err) < 0)
         return fleet_error_wrap(err, "spec.training.data");
     sha = fleet_sha256_new();
     dataset_digest(trainer->data.dataset, data);
@@ -285,7 +327,9 @@ int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_err
     if ((rc = read_job(trainer, job_file, err)) < 0 || (rc = open_data(trainer, err)) < 0 ||
         (rc = plan_job(trainer, err)) < 0 || (rc = placement_begin(trainer, err)) < 0 ||
         (rc = save_open(trainer, err)) < 0 || (rc = listen_for_peers(trainer, err)) < 0) {
+        bool store_refused = trainer->store_refused; /* for the report */
         trainer_close(trainer);
+        trainer->store_refused = store_refused;
         return rc;
     }
     start_prefetch(trainer);
@@ -336,8 +380,11 @@ void trainer_close(struct trainer *trainer)
     fleet_strbuf_release(&trainer->report.line);
     if (trainer->net.listener >= 0)
         (void)close(trainer->net.listener);
-    if (trainer->data.cache_lock >= 0)
-        (void)close(trainer->data.cache_lock);
+    for (int i = 0; i < TRAINER_INPUTS; i++) {
+        free(trainer->data.copies[i]);
+        if (trainer->data.locks[i] >= 0)
+            (void)close(trainer->data.locks[i]);
+    }
     *trainer = empty;
 }
 

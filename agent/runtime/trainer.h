@@ -77,9 +77,19 @@ struct trainer_job {
     uint8_t digest[FLEET_SHA256_SIZE]; /* of program and data: must be equal on all ranks */
 };
 
+/* Files and folders that the job reads. */
+enum trainer_input {
+    TRAINER_INPUT_DATA,
+    TRAINER_INPUT_VOCABULARY,
+    TRAINER_INPUT_MERGES,
+    TRAINER_INPUT_WEIGHTS,
+    TRAINER_INPUTS,
+};
+
 struct trainer_data {
     struct dataset *dataset;
-    int cache_lock; /* while it is open, a store's files stay in the cache; -1: there are none */
+    char *copies[TRAINER_INPUTS]; /* of files in a store; NULL: it is in none */
+    int locks[TRAINER_INPUTS];    /* while it is open the copy stays; -1: there is none */
     struct sampler sampler;
     struct prefetch *prefetch;     /* reads the dataset ahead, in the sampler's order */
     struct evaluation *evaluation; /* of held-out data; NULL = the job has none */
@@ -169,6 +179,7 @@ struct trainer {
     struct trainer_report report;
     struct trainer_save save;
     struct sample_log samples;
+    bool store_refused;      /* a store does not accept us: another try would not help */
     struct control *control; /* to the agent */
 };
 
@@ -179,6 +190,14 @@ struct trainer {
  */
 int trainer_open(struct trainer *trainer, const char *job_file, struct fleet_error *err);
 void trainer_close(struct trainer *trainer);
+
+/* The local path of a file of the job, borrowed; NULL: the job has none. */
+const char *trainer_input(const struct trainer *trainer, enum trainer_input input);
+
+/* Wrap the error `rc` of a place in a store, which `field` names, and note whether the store has
+ * refused us. Returns `rc`. */
+int trainer_judge_store(struct trainer *trainer, int rc, const char *field, const char *url,
+                        struct fleet_error *err);
 
 /* Set the fields of the job that follow from the plan. -EINVAL: the data do not fit the model, or
  * the number of batches per update differs from that of the trainer's state. -ENOMEM. */

@@ -105,8 +105,14 @@ static const struct fleetjob_volume *volume_of(const struct fleetjob_worker *wor
 
 static bool may_be_remote(const char *name)
 {
-    return strcmp(name, "spec.training.data.path") == 0 ||
-           strcmp(name, "spec.training.checkpoint.path") == 0;
+    static const char *const fields[] = {
+        "spec.training.data.path", "spec.training.data.vocabulary", "spec.training.data.merges",
+        "spec.training.model.initialWeights", "spec.training.checkpoint.path"};
+
+    for (size_t i = 0; i < FLEET_COUNT(fields); i++)
+        if (strcmp(name, fields[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Why a place in a store is none: NULL if it is one. */
@@ -133,8 +139,8 @@ static const char *why_no_path(const char *name, const char *text)
         return "is an address that is not known here: allowed: a path, s3://, hdfs://, webhdfs:// "
                "and swebhdfs://";
     if (fleet_path_is_remote(text))
-        return "is in a store, where only spec.training.data.path and "
-               "spec.training.checkpoint.path may be: use a volume, or copy it";
+        return "is in a store, where only data, vocabulary, merges, initialWeights and checkpoints "
+               "may be: use a volume, or copy it";
     if (strstr(text, "://"))
         return "is an address: files are read and written by path; use a volume, or copy them";
     if (text[0] == '~' || text[0] == '$' || strstr(text, "/$") || strstr(text, "${"))
@@ -261,7 +267,12 @@ static void check_paths(const struct validation *c)
         check_written(c, "spec.training.checkpoint.path", training->checkpoint.path);
         check_shared(c, "spec.training.checkpoint.path", training->checkpoint.path);
     }
-    if (c->options->in_cluster && c->warnings && training_lacks_vocabulary(training))
+    if (training_lacks_vocabulary(training) && fleet_path_is_remote(training->data.vocabulary))
+        fleet_errors_add(c->errors, "spec.training.model.vocabulary",
+                         "required, because spec.training.data.vocabulary (%.200s) is in a store "
+                         "and is not read before the trainers start",
+                         training->data.vocabulary);
+    else if (c->options->in_cluster && c->warnings && training_lacks_vocabulary(training))
         fleet_errors_add(c->warnings, "spec.training.model.vocabulary",
                          "is not given; the trainers read it from spec.training.data.vocabulary, "
                          "which cannot be read here: memory is not planned, nor checked against "

@@ -28,6 +28,7 @@ static const char *const words[FLEET_CAUSES] = {
     [FLEET_CAUSE_BAD_ENTRYPOINT] = "BadEntrypoint",
     [FLEET_CAUSE_RESTART_REQUESTED] = "RestartRequested",
     [FLEET_CAUSE_CHECKPOINT_FAILED] = "CheckpointFailed",
+    [FLEET_CAUSE_STORE_REFUSED] = "StoreRefused",
 };
 
 const char *fleet_cause_word(enum fleet_cause cause)

@@ -44,6 +44,7 @@ enum fleet_cause {
     FLEET_CAUSE_BAD_ENTRYPOINT,    /* the image's ENTRYPOINT cannot be taken over */
     FLEET_CAUSE_RESTART_REQUESTED, /* an own trainer asked for it */
     FLEET_CAUSE_CHECKPOINT_FAILED, /* the last checkpoint cannot be written */
+    FLEET_CAUSE_STORE_REFUSED,     /* a store of the job's data or checkpoints does not accept us */
     FLEET_CAUSES
 };
 

@@ -324,9 +324,6 @@ static int find_newest(const char *path, struct export_source *source, struct fl
     struct manifest_list list;
     int rc;
 
-    if (fleet_path_is_remote(path))
-        return fleet_error(err, -EINVAL, "%s is in a store: copy the folder of a checkpoint here",
-                           path);
     rc = manifest_scan(path, NULL, &list, NULL, err);
     if (rc == -ENOTDIR)
         return fleet_error(err, rc,

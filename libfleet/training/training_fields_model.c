@@ -182,7 +182,7 @@ static const struct fleet_field model_fields[] = {
      .count_max = 4096,
      .description =
          "Path of a safetensors file to start from: Hugging Face names for gpt, torchvision "
-         "names for resnet."},
+         "names for resnet. Or such a file in a store."},
     {0},
 };
 
@@ -276,14 +276,14 @@ static const struct fleet_field data_fields[] = {
      .offset = offsetof(struct training_data, vocabulary),
      .count_max = 4096,
      .only = BPE,
-     .description = "Path of the vocabulary (vocab.json)."},
+     .description = "Path of the vocabulary (vocab.json), or a file in a store."},
     {.name = "merges",
      .kind = FLEET_FIELD_STRING,
      .flags = FLEET_REQUIRED | FLEET_PATH | FLEET_NOT_EMPTY,
      .offset = offsetof(struct training_data, merges),
      .count_max = 4096,
      .only = BPE,
-     .description = "Path of the merges (merges.txt)."},
+     .description = "Path of the merges (merges.txt), or a file in a store."},
     {.name = "order",
      .kind = FLEET_FIELD_INT,
      .flags = FLEET_MIN | FLEET_MAX,

@@ -93,7 +93,7 @@ struct wishes {
 static inline void run_job(const struct wishes *w, struct job_run *out)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
-    const char *arguments[] = {at_home("job.yaml"), NULL};
+    const char *arguments[] = {at_home("job.yaml"), "--verbose", NULL};
 
     fleet_strbuf_appendf(
         &text,
@@ -114,7 +114,7 @@ static inline void expect_success(const struct job_run *run)
         fail_msg("exit code %d: %s %s", run->exit_code, run->errors, run->problem);
 }
 
-/* One failure with one message, and no other try. */
+/* One failure with one message and its reason, and no other try. */
 static inline void expect_refused_once(const char *data, const char *saved,
                                        const char *const *texts)
 {
@@ -124,6 +124,7 @@ static inline void expect_refused_once(const char *data, const char *saved,
     run_job(&w, &run);
     assert_int_equal(run.exit_code, 1);
     assert_int_equal(run.restart_count, 0);
+    assert_non_null(strstr(run.errors, "cause=\"StoreRefused\"")); /* in the agent's log */
     for (; *texts; texts++)
         if (!strstr(run.errors, *texts))
             fail_msg("no \"%s\" in: %s", *texts, run.errors);

@@ -207,6 +207,7 @@ static const struct {
     {"pytorch.yaml", 0, "needs PyTorch"},
     {"resnet-cifar.yaml", 0, "needs images"},
     {"resume.yaml", 1, NULL},
+    {"s3.yaml", 0, "needs a store"},
 };
 
 static void expect_listed(const char *path)

@@ -2,9 +2,9 @@
 
 /*
  * Jobs whose data and checkpoints lie on a real HDFS (tools/hdfs.sh), by WebHDFS and by the program
- * hadoop. Name node and data node are killed while a job trains. Without HDFS the tests are skipped,
- * and the reason is printed. The program needs a second for each file that it looks at, so one test
- * runs only in `make check-hadoop`.
+ * hadoop. Name node and data node are killed while a job trains. Without HDFS the tests are
+ * skipped, and the reason is printed. The program needs a second for each file that it looks at, so
+ * one test runs only in `make check-hadoop`.
  */
 #include "tests/integration/hdfs_fixture.h"
 #include "tests/integration/store_job_fixture.h"

@@ -120,6 +120,20 @@ static void count_failures(void *context, struct job_run *run, const cJSON *even
         fail_msg("it does not say where: %s", message);
 }
 
+static void count_refusals(void *context, struct job_run *run, const cJSON *event)
+{
+    const char *name = "", *message = "";
+
+    (void)run;
+    (void)fleet_json_opt_string(event, "event", &name, NULL);
+    (void)fleet_json_opt_string(event, "message", &message, NULL);
+    if (strcmp(name, "checkpointFailed") != 0)
+        return;
+    ++*(int *)context;
+    if (!strstr(message, "status 403"))
+        fail_msg("it does not say why: %s", message);
+}
+
 static void test_store_run__uploads_that_fail_are_tried_again(void **state)
 {
     int failures = 0;
@@ -193,18 +207,158 @@ static void test_store_run__says_what_is_wrong_with_the_data(void **state)
     (void)setenv("AWS_ACCESS_KEY_ID", "fleetuser", 1);
 }
 
-/* Commands for weights read this machine's files. */
-static void test_store_run__weights_are_copied_first(void **state)
+/* Every write but that of the start: both workers say so, and none waits for the other's note. */
+static void refuse_writes(const char *strategy, const char *saved)
 {
-    const char *const lines[][4] = {{"export", SAVED, at_home("out"), NULL},
-                                    {"eval", SAVED, at_home("data/fleet/words"), NULL}};
+    int failures = 0;
+    const struct wishes w = {.data = DATA,
+                             .saved = saved,
+                             .more = ", everySteps: 10",
+                             .strategy = strategy,
+                             .steps = 20,
+                             .workers = 2,
+                             .watch = count_refusals,
+                             .context = &failures};
+    struct job_run run;
+
+    run_job(&w, &run);
+    assert_int_equal(run.exit_code, 1);
+    assert_string_equal(run.state, "Failed");
+    assert_int_equal(run.restart_count, 0);
+    assert_true(failures > 0);
+    for (const char *const *texts =
+             (const char *const[]){"the last checkpoint, of step 20", saved, "status 403", NULL};
+         *texts; texts++)
+        if (!strstr(run.errors, *texts))
+            fail_msg("no \"%s\" in: %s", *texts, run.errors);
+    job_run_release(&run);
+}
+
+static void test_store_run__a_store_that_refuses_later_fails_a_job_of_two(void **state)
+{
+    (void)state;
+    set_faults("PUT model- 1000000 403\nPUT optimizer- 1000000 403\nPUT shard- 1000000 403\n"
+               "PUT manifest.json 1000000 403\n");
+    (void)setenv("FLEET_SAVE_PATIENCE_SECONDS", "1", 1);
+    refuse_writes(NULL, SAVED "-refused");
+    refuse_writes("sharding: true, sharding_configs: {stage: 2}", SAVED "-refused-parts");
+    (void)unsetenv("FLEET_SAVE_PATIENCE_SECONDS");
+    set_faults("");
+    assert_int_equal(count_checkpoints("saved-refused"), 0);
+    assert_int_equal(count_checkpoints("saved-refused-parts"), 0);
+}
+
+/* The place of the checkpoint of the bucket whose name begins so; heap. */
+static char *newest_checkpoint(const char *place, const char *prefix)
+{
+    FLEET_AUTO_FREE char *folder = fleet_file_join(at_home("data/fleet"), place);
+    FLEET_AUTO_STRBUF struct fleet_strbuf url = {0};
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) && url.length == 0)
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0)
+            fleet_strbuf_appendf(&url, "s3://fleet/%s/%s", place, entry->d_name);
+    (void)closedir(dir);
+    return fleet_strbuf_take(&url);
+}
+
+/* `fleetjob NAME FROM TO`: what it prints, heap. */
+static char *use_weights(const char *name, const char *from, const char *to)
+{
+    const char *const line[] = {name, from, to, NULL};
+    FLEET_AUTO_FREE char *errors = NULL;
+    char *out = NULL;
+
+    if (job_run_command("fleetjob", line, &out, &errors) != 0)
+        fail_msg("%s %s: %s", name, from, errors);
+    return out;
+}
+
+static void test_store_run__weights_come_out_of_the_store(void **state)
+{
+    const struct wishes w = {.data = DATA,
+                             .saved = SAVED "-weights",
+                             .more = ", everySteps: 5",
+                             .steps = 10,
+                             .workers = 2};
+    const char *const nothing[] = {"export", "s3://fleet/words", at_home("none"), NULL};
+    FLEET_AUTO_FREE char *newest = NULL, *exported = NULL, *one = NULL, *evaluated = NULL,
+                         *errors = NULL;
+    struct job_run run;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++) {
-        FLEET_AUTO_FREE char *errors = NULL;
-        assert_int_equal(job_run_command("fleetjob", lines[i], NULL, &errors), 1);
-        assert_non_null(strstr(errors, SAVED " is in a store: copy the folder of a checkpoint"));
-    }
+    run_job(&w, &run);
+    expect_success(&run);
+    exported = use_weights("export", SAVED "-weights", at_home("all.safetensors"));
+    assert_non_null(strstr(exported, "of step 10 "));
+    assert_non_null(strstr(exported, run.sha256));
+    newest = newest_checkpoint("saved-weights", "step-00000010-");
+    one = use_weights("export", newest, at_home("one.safetensors"));
+    assert_non_null(strstr(one, run.sha256));
+    evaluated = use_weights("eval", SAVED "-weights", at_home("data/fleet/words"));
+    assert_non_null(strstr(evaluated, "loss"));
+    assert_int_equal(job_run_command("fleetjob", nothing, NULL, &errors), 1);
+    assert_non_null(strstr(errors, "s3://fleet/words: there is no checkpoint"));
+    job_run_release(&run);
+}
+
+/* The weights after three steps of a job whose vocabulary, merges and first weights lie below
+ * `place`. */
+static void run_bpe(const char *place, const char *weights, char sha256[65])
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    const char *arguments[] = {at_home("job.yaml"), NULL};
+    struct job_run run;
+
+    fleet_strbuf_appendf(
+        &text,
+        "apiVersion: fleetjob.dev/v1alpha1\nkind: FleetJob\nmetadata: {name: pieces}\nspec:\n"
+        "  worker: {replicas: 2}\n  training:\n"
+        "    model: {name: gpt, layers: 1, heads: 2, width: 32, context: 32, vocabulary: 700%s%s}\n"
+        "    data: {path: \"%s\", tokenizer: bpe, vocabulary: \"%s/vocab.json\","
+        " merges: \"%s/merges.txt\"}\n"
+        "    optimizer: {name: adamw, learningRate: 0.001}\n    globalBatchSize: 4\n"
+        "    microBatchSize: 1\n    steps: 3\n    checkpoint: {path: \"%s\", resume: never}\n",
+        weights ? ", initialWeights: " : "", weights ? weights : "", DATA, place, place,
+        weights ? SAVED "-second" : SAVED "-first");
+    write_text(arguments[0], text.text);
+    job_run(arguments, LIMIT_S, NULL, NULL, &run);
+    expect_success(&run);
+    (void)snprintf(sha256, 65, "%s", run.sha256);
+    job_run_release(&run);
+}
+
+static void copy_to_store(const char *from, const char *name)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    FLEET_AUTO_FREE char *folder = fleet_dup_text(at_home("data/fleet/bpe"));
+    FLEET_AUTO_FREE char *to = fleet_file_join(folder, name);
+    size_t size;
+
+    (void)mkdir(folder, 0777);
+    assert_int_equal(fleet_file_read(from, 1 << 24, &text, &size, NULL), 0);
+    assert_int_equal(fleet_file_write(to, text, size, NULL), 0);
+}
+
+static void test_store_run__reads_vocabulary_and_first_weights_there(void **state)
+{
+    FLEET_AUTO_FREE char *golden = realpath("tests/golden/bpe", NULL), *said = NULL;
+    FLEET_AUTO_FREE char *start = fleet_dup_text(at_home("start.safetensors"));
+    char here[65], there[65];
+
+    (void)state;
+    copy_to_store("tests/golden/bpe/vocab.json", "vocab.json");
+    copy_to_store("tests/golden/bpe/merges.txt", "merges.txt");
+    run_bpe(golden, NULL, here);
+    run_bpe("s3://fleet/bpe", NULL, there);
+    assert_string_equal(there, here);
+    said = use_weights("export", SAVED "-first", start);
+    copy_to_store(start, "start.safetensors");
+    run_bpe(golden, start, here);
+    run_bpe("s3://fleet/bpe", "s3://fleet/bpe/start.safetensors", there);
+    assert_string_equal(there, here);
 }
 
 int main(void)
@@ -215,7 +369,9 @@ int main(void)
         cmocka_unit_test(test_store_run__uploads_that_fail_are_tried_again),
         cmocka_unit_test(test_store_run__a_lost_last_checkpoint_fails_the_job),
         cmocka_unit_test(test_store_run__keys_that_may_only_read_end_the_job_once),
-        cmocka_unit_test(test_store_run__weights_are_copied_first),
+        cmocka_unit_test(test_store_run__a_store_that_refuses_later_fails_a_job_of_two),
+        cmocka_unit_test(test_store_run__weights_come_out_of_the_store),
+        cmocka_unit_test(test_store_run__reads_vocabulary_and_first_weights_there),
         cmocka_unit_test(test_store_run__says_what_is_wrong_with_the_data),
     };
 

@@ -62,9 +62,13 @@ static void add_string(cJSON *schema, const struct fleet_field *field, size_t ma
         fleet_json_set_number(schema, "minLength", 1);
     if (field->pattern)
         fleet_json_set_string(schema, "pattern", field->pattern);
-    if (field->flags & FLEET_PATH)
-        add_rule(schema, &(struct fleet_rule){.cel = "self == '' || self.startsWith('/')",
-                                              .message = "must be an absolute path in a cluster"});
+    if (field->flags & FLEET_PATH) /* fleet_path_is_remote(); the controller knows the fields */
+        add_rule(schema,
+                 &(struct fleet_rule){
+                     .cel = "self == '' || self.startsWith('/') || self.startsWith('s3://') || "
+                            "self.startsWith('hdfs://') || self.startsWith('webhdfs://') || "
+                            "self.startsWith('swebhdfs://')",
+                     .message = "must be an absolute path, or a place in a store, in a cluster"});
 }
 
 static void add_choices(cJSON *schema, const struct fleet_field *field)

@@ -4,6 +4,11 @@
 #include "agent/runtime/checkpoint/shards.h"
 #include "libfleet/base/error.h"
 
+#define PATIENCE_LEAST_MS       60000.0
+#define PATIENCE_IN_WRITES      20.0
+#define PATIENCE_LOST_LEAST_MS  2000.0 /* its own shard is lost, in a store */
+#define PATIENCE_LOST_IN_WRITES 2.0
+
 int place_begin(const struct place *place, const struct manifest *about,
                 char folder[CHECKPOINT_FOLDER_MAX], struct fleet_error *err)
 {
@@ -32,6 +37,12 @@ int place_report(const struct place *place, const char *folder, int shard, int s
         return rc;
     told = remote_put_note(place->remote, folder, shard, shards, rc < 0 ? &later : err);
     return rc < 0 ? rc : told;
+}
+
+double place_patience_ms(const struct place *place, int rc, double took_ms)
+{
+    return rc < 0 && place->remote ? PATIENCE_LOST_LEAST_MS + PATIENCE_LOST_IN_WRITES * took_ms
+                                   : PATIENCE_LEAST_MS + PATIENCE_IN_WRITES * took_ms;
 }
 
 int place_await(const struct place *place, const char *folder, int shards, const atomic_bool *stop,

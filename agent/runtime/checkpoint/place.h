@@ -27,6 +27,11 @@ int place_send(const struct place *place, const char *folder, const struct check
 int place_report(const struct place *place, const char *folder, int shard, int shards, int rc,
                  const struct checkpoint_shard *described, struct fleet_error *err);
 
+/* How long the first rank waits for the others' notes, in ms: `rc` is the result of its own shard,
+ * which took `took_ms`. A store that has not taken this shard may take no note either, and a file
+ * that comes after the wait is in no manifest. */
+double place_patience_ms(const struct place *place, int rc, double took_ms);
+
 int place_await(const struct place *place, const char *folder, int shards, const atomic_bool *stop,
                 const atomic_bool *abandoned, double patience_ms, struct checkpoint_shard *out,
                 struct fleet_error *err);

@@ -34,10 +34,6 @@
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
 
-/* How long the first rank waits for the other shards, when its own is written. */
-#define PATIENCE_LEAST_MS  60000.0
-#define PATIENCE_IN_WRITES 20.0
-
 struct snapshot {
     struct place place;
     int64_t keep;
@@ -140,10 +136,9 @@ static int save_first(struct snapshot *s, const struct checkpoint_source *source
     fleet_assert(shards != NULL);
     rc = write_shard(s, source, &shards[0], err);
     /* Even if this shard is lost: no rank writes any more into a folder that is removed. */
-    told = place_await(&s->place, folder, s->shards, s->stop ? s->stop : &s->is_abandoned,
-                       &s->is_abandoned,
-                       PATIENCE_LEAST_MS + PATIENCE_IN_WRITES * (fleet_monotonic_ms() - started_ms),
-                       shards, &others);
+    told = place_await(
+        &s->place, folder, s->shards, s->stop ? s->stop : &s->is_abandoned, &s->is_abandoned,
+        place_patience_ms(&s->place, rc, fleet_monotonic_ms() - started_ms), shards, &others);
     if (rc == 0 && told < 0)
         rc = fleet_error(err, told, "%s", others.text);
     if (rc < 0) {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/runtime/inference/fetch.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
@@ -194,9 +195,11 @@ int weights_open(const char *path, const char *tokenizer, struct weights *out,
     struct stat info;
     int rc;
 
-    if (fleet_path_is_remote(path))
-        return fleet_error(err, -EINVAL, "%s is in a store: copy the folder of a checkpoint here",
-                           path);
+    if (fleet_path_is_remote(path)) {
+        FLEET_AUTO_FREE char *local = NULL;
+        rc = fetch_checkpoint(path, &local, err);
+        return rc < 0 ? rc : weights_open(local, tokenizer, out, err);
+    }
     if (stat(path, &info) < 0)
         return fleet_error(err, -errno, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode))

@@ -8,6 +8,7 @@
  *     a checkpoint, a folder of checkpoints   the newest sound one; manifest.json has the job
  *     a folder with model.safetensors         an export; its metadata have the job
  *     a safetensors file                      the same
+ *     a checkpoint or checkpoints in a store  fetch.h brings them to this machine
  *
  * Weights of other programs have no job in their metadata; then config.json beside them describes
  * the model. Their tokenizer is bpe if vocab.json and merges.txt are there, and bytes if the

@@ -56,7 +56,8 @@ static int open_place(struct trainer *trainer, struct fleet_error *err)
         if (rc == 0)
             rc = try_store(trainer->save.remote, err);
     }
-    return rc < 0 ? fleet_error_wrap(err, "spec.training.checkpoint.path: %s", path) : 0;
+    return rc < 0 ? trainer_judge_store(trainer, rc, "spec.training.checkpoint.path", path, err)
+                  : 0;
 }
 
 int save_open(struct trainer *trainer, struct fleet_error *err)

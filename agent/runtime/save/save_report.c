@@ -77,7 +77,10 @@ void save_report(struct trainer *trainer, const struct snapshot_result *result)
                                    .generation = trainer->save.begun_in};
     FLEET_AUTO_FREE char *place = fleet_file_join(path, result->folder);
 
-    if (result->shard > 0) /* the first rank reports */
+    if (result->shard > 0 && result->rc < 0 && trainer->save.remote)
+        trainer_warn(trainer, "this worker's part of the checkpoint of step %" PRId64 ": %s",
+                     result->step, result->err.text); /* the store may have no note of it */
+    if (result->shard > 0)                            /* the first rank reports */
         return;
     if (result->is_shared)
         report_shared(trainer, result->theirs);

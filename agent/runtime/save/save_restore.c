@@ -269,7 +269,7 @@ static void forget_updates(struct trainer *trainer)
 static int load_initial_weights(const struct trainer *trainer, struct checkpoint_state *state,
                                 struct fleet_error *err)
 {
-    if (checkpoint_load_weights(trainer->job.config.model.initial_weights, state, err) < 0)
+    if (checkpoint_load_weights(trainer_input(trainer, TRAINER_INPUT_WEIGHTS), state, err) < 0)
         return fleet_error_wrap(err, "spec.training.model.initialWeights");
     return 0;
 }

@@ -11,14 +11,24 @@
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
+
+#define STORE_MS 3600e3
 
 /* What rank 0 sends about a checkpoint that all write. */
 struct plan_of_save {
     int64_t is_shared; /* all see the folder: each writes its shard */
     char folder[CHECKPOINT_FOLDER_MAX];
 };
+
+/* A store may take minutes to refuse what the save before has sent, which another rank then waits
+ * for. A rank that dies breaks the connection. */
+static double deadline_ms(const struct trainer *trainer)
+{
+    return trainer->save.remote ? fleet_monotonic_ms() + STORE_MS : trainer_deadline_ms(trainer);
+}
 
 /* The first rank makes the folder; if one of the others does not see it there, the first writes
  * alone. */
@@ -38,8 +48,7 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
     if (trainer->generation.rank == 0 && rc == 0)
         rc = checkpoint_begin(path, about, out->folder, &why);
     mine = rc == 0;
-    if (comm_broadcast(trainer->net.comm, out, sizeof(*out), 0, trainer_deadline_ms(trainer), err) <
-        0)
+    if (comm_broadcast(trainer->net.comm, out, sizeof(*out), 0, deadline_ms(trainer), err) < 0)
         return err->code;
     if (trainer->generation.rank != 0) {
         FLEET_AUTO_FREE char *place = fleet_file_join(path, out->folder);
@@ -47,7 +56,7 @@ static int agree_on_folder(struct trainer *trainer, const struct manifest *about
             (void)fleet_file_make_folder(place, NULL);
         mine = out->folder[0] && access(place, W_OK) == 0;
     }
-    if (comm_all_gather(trainer->net.comm, &mine, 1, seen, trainer_deadline_ms(trainer), err) < 0)
+    if (comm_all_gather(trainer->net.comm, &mine, 1, seen, deadline_ms(trainer), err) < 0)
         return err->code;
     out->is_shared = 1;
     for (int r = 0; r < trainer->generation.world; r++)
