@@ -18,6 +18,7 @@
 
 /* Layers of all programs that are built to plan ahead: a hundred layers take half a second. */
 #define LAYERS_MAX 768
+#define LEAST      4 /* numbers of workers, also of deep models */
 
 double divisions_round(double value)
 {
@@ -27,13 +28,26 @@ double divisions_round(double value)
     return strtod(text, NULL);
 }
 
+/* Those that the job gives, else the default. */
+static struct links links_of(const struct fleetjob *job)
+{
+    const cJSON *given = fleet_json_at(job->spec.auto_parallel, "links");
+    struct links links = links_default((int)job->spec.worker.processes_per_pod), own;
+    struct fleet_errors ignored = {0};
+
+    if (given && links_decode(given, &own, &ignored) == 0)
+        links = own;
+    fleet_errors_release(&ignored);
+    return links;
+}
+
 /* The division of a decoded job, with time and memory. False: its plan has errors, or lacks the
  * size of the model. */
 static bool predict(const struct fleetjob *job, struct division *out)
 {
     const struct fleetjob_spec *spec = &job->spec;
     int64_t world = fleetjob_world_size(job, spec->worker.replicas);
-    struct links links = links_default((int)spec->worker.processes_per_pod);
+    struct links links = links_of(job);
     struct fleet_errors errors = {0};
     struct plan_request request;
     struct step_profile profile;
@@ -81,30 +95,62 @@ static void add_ahead(const cJSON *json, int64_t workers, cJSON *list)
     fleetjob_release(&job);
 }
 
-/* How many numbers of workers are planned ahead. */
-static int64_t count_ahead(const struct fleetjob *job)
-{
-    int64_t layers = job->spec.training.model.layers > 1 ? job->spec.training.model.layers : 1;
-    int64_t count = LAYERS_MAX / layers / (context_is_full(job->spec.auto_parallel) ? 4 : 1);
+/* Numbers of workers that are planned ahead. */
+struct numbers {
+    int64_t items[DIVISIONS_AHEAD_MAX];
+    int count, max;
+};
 
-    return count < 2 ? 2 : count > DIVISIONS_AHEAD_MAX ? DIVISIONS_AHEAD_MAX : count;
+static void add_number(const struct fleetjob_worker *worker, int64_t workers, struct numbers *out)
+{
+    int i = 0;
+
+    while (i < out->count && out->items[i] != workers)
+        i++;
+    if (i == out->count && i < out->max && workers >= worker->min_replicas &&
+        workers <= worker->max_replicas)
+        out->items[out->count++] = workers;
 }
 
-/* Those between minReplicas and maxReplicas that are nearest to the present number. */
-static cJSON *plan_ahead(const cJSON *json, const struct fleetjob *job)
+static int compare_numbers(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Between minReplicas and maxReplicas: halves and doubles of the present number, then the nearest.
+ */
+static void list_numbers(const struct fleetjob *job, struct numbers *out)
 {
     const struct fleetjob_worker *worker = &job->spec.worker;
-    int64_t count = count_ahead(job), first = worker->min_replicas, last = worker->max_replicas;
-    cJSON *list = fleet_json_new_list();
+    int64_t layers = job->spec.training.model.layers > 1 ? job->spec.training.model.layers : 1;
+    int64_t count = LAYERS_MAX / layers / (context_is_full(job->spec.auto_parallel) ? 4 : 1);
+    int64_t now = worker->replicas, range = worker->max_replicas - worker->min_replicas;
 
-    if (last - first >= count) {
-        first = worker->replicas - count / 2;
-        first = first < worker->min_replicas ? worker->min_replicas : first;
-        last = first + count - 1;
-        last = last > worker->max_replicas ? worker->max_replicas : last;
+    count = count < LEAST ? LEAST : count > DIVISIONS_AHEAD_MAX ? DIVISIONS_AHEAD_MAX : count;
+    *out = (struct numbers){.max = (int)count};
+    add_number(worker, now, out);
+    for (int64_t factor = 2; factor <= FLEETJOB_REPLICAS_MAX; factor *= 2) {
+        if (now % factor == 0)
+            add_number(worker, now / factor, out);
+        add_number(worker, now * factor, out);
     }
-    for (int64_t workers = first; workers <= last; workers++)
-        add_ahead(json, workers, list);
+    for (int64_t apart = 1; apart <= range && out->count < out->max; apart++) {
+        add_number(worker, now - apart, out);
+        add_number(worker, now + apart, out);
+    }
+    qsort(out->items, (size_t)out->count, sizeof(out->items[0]), compare_numbers);
+}
+
+static cJSON *plan_ahead(const cJSON *json, const struct fleetjob *job)
+{
+    cJSON *list = fleet_json_new_list();
+    struct numbers numbers;
+
+    list_numbers(job, &numbers);
+    for (int i = 0; i < numbers.count; i++)
+        add_ahead(json, numbers.items[i], list);
     return list;
 }
 

@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 
+#include "libfleet/api/divisions.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/api/validation_internal.h"
 #include "libfleet/autoparallel/context.h"
@@ -223,6 +224,18 @@ static void check_files(const struct validation *c)
     check_file(c, &files.groups, true);
 }
 
+/* Other degrees begin from a checkpoint. */
+static void warn_of_resizes(const struct validation *c)
+{
+    const struct training_config *training = &c->job->spec.training;
+
+    if (c->warnings && c->job->spec.worker.elastic && divisions_are_searched(c->job) &&
+        !training->has_checkpoint)
+        fleet_errors_add(c->warnings, "spec.training.checkpoint",
+                         "is missing: after a resize that the degrees do not fit, the job cannot "
+                         "go on with others (docs/auto-parallel.md)");
+}
+
 /* A full search chooses the size of a micro-batch. */
 static void warn_of_micro_batch(const struct validation *c)
 {
@@ -253,6 +266,7 @@ void validation_auto_parallel(const struct validation *c)
     if (context_check(context, PATH, c->errors, c->warnings) < 0 || !c->job->spec.has_training)
         return;
     warn_of_micro_batch(c);
+    warn_of_resizes(c);
     check_optimizer(c);
     check_dataset(c);
     check_devices(c);

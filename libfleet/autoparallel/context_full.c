@@ -26,9 +26,9 @@
 
 static bool may_have_keys(const struct context_apply *a)
 {
-    static const char *const keys[] = {"search_mode", "auto_parallel_search_mode",
-                                       "pipeline_stages", "pipeline_config",
-                                       "enable_parallel_optimizer", "parallel_optimizer_config"};
+    static const char *const keys[] = {
+        "search_mode",     "auto_parallel_search_mode", "pipeline_stages",
+        "pipeline_config", "enable_parallel_optimizer", "parallel_optimizer_config"};
     struct context_files files;
     size_t before = a->errors->count;
 
@@ -98,8 +98,9 @@ static void refuse_memory(const struct context_apply *a, const struct full_reque
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     if (result->count > 0) {
-        context_report(a->errors, a->path, KEY, "the built-in trainer can run none of %" PRId64
-                       " combinations", result->combinations);
+        context_report(a->errors, a->path, KEY,
+                       "the built-in trainer can run none of %" PRId64 " combinations",
+                       result->combinations);
         return;
     }
     fleet_strbuf_appendf(&text, "none of %" PRId64 " combinations fits into ",

@@ -5,6 +5,7 @@
  * trainer has a grid instead, so a key becomes a degree of the grid, or a setting beside it.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libfleet/autoparallel/context.h"
@@ -124,10 +125,17 @@ static void apply_gathers(const struct context_apply *a)
     static const char config[] = "comm_fusion.allgather.config";
     struct strategy_sharding_config *sharding = &a->strategy->sharding_configs;
     int64_t megabytes = context_number(a->context, config, AUTO_MEGABYTES);
+    char wanted[24], given[24];
 
-    if (!at(a->context, config) || cJSON_IsFalse(at(a->context, "comm_fusion.openstate")) ||
-        sharding->has_fuse_broadcast_MB)
+    if (!at(a->context, config) || cJSON_IsFalse(at(a->context, "comm_fusion.openstate")))
         return;
+    if (sharding->has_fuse_broadcast_MB && sharding->fuse_broadcast_MB != (float)megabytes) {
+        (void)snprintf(wanted, sizeof(wanted), "%" PRId64, megabytes);
+        (void)snprintf(given, sizeof(given), "%g", (double)sharding->fuse_broadcast_MB);
+        context_contradict(a, "comm_fusion.allgather", "sharding_configs.fuse_broadcast_MB", wanted,
+                           given);
+        return;
+    }
     sharding->fuse_broadcast_MB = (float)megabytes;
     sharding->has_fuse_broadcast_MB = KNOB_BY_NAME;
 }
@@ -139,7 +147,10 @@ static void apply_optimizer(const struct context_apply *a)
     int64_t replicas = a->job->world / context_unit(s),
             size = context_shard_size(a->context, replicas);
     int stage = stage_of(a->context);
+    bool says_level = at(a->context, CONFIG "optimizer_level") ||
+                      at(a->context, CONFIG "gradient_accumulation_shard");
 
+    context_refuse_sharding(a);
     if (!cJSON_IsTrue(at(a->context, key)) || replicas == 1 || size < 0 ||
         a->job->world % context_unit(s) != 0 || (a->job->world == 0 && context_unit(s) > 1))
         return;
@@ -151,7 +162,7 @@ static void apply_optimizer(const struct context_apply *a)
                        "(pipeline_stages, tensor parallelism) cannot do yet: use level2");
         return;
     }
-    if (stage == 1)
+    if (stage == 1 && (!says_level || s->sharding_configs.stage <= 1))
         return;
     context_ask_int(a,
                     at(a->context, CONFIG "optimizer_level") ? CONFIG "optimizer_level"

@@ -52,6 +52,9 @@ void context_ask_text(const struct context_apply *a, const char *key, const char
  * one group, -1: nothing is divided. */
 int64_t context_shard_size(const cJSON *context, int64_t replicas);
 
+/* enable_parallel_optimizer: false contradicts a strategy that divides states. */
+void context_refuse_sharding(const struct context_apply *a);
+
 /* ---- context_graph.c ------------------------------------------------------------------------- */
 
 /* Ranks that share one model. */

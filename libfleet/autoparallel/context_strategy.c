@@ -171,11 +171,22 @@ static void apply_fusion(const struct context_apply *a)
     enum context_fusion mode = context_fusion(a->context);
     int64_t megabytes = context_number(a->context, "comm_fusion.allreduce.config", 0);
     const cJSON *ends = fleet_json_at(a->context, "all_reduce_fusion_config");
+    const struct strategy *s = a->strategy;
 
     if (cJSON_IsFalse(fleet_json_at(a->context, "comm_fusion.openstate"))) {
         context_ask_bool(a, "comm_fusion.openstate", "fuse_all_reduce_ops",
                          &a->strategy->fuse_all_reduce_ops, &a->strategy->has_fuse_all_reduce_ops,
                          false);
+        return;
+    }
+    if (s->has_fuse_all_reduce_ops && !s->fuse_all_reduce_ops &&
+        (mode != CONTEXT_FUSION_NONE || ends ||
+         cJSON_IsTrue(fleet_json_at(a->context, "comm_fusion.openstate")))) {
+        context_contradict(a,
+                           mode != CONTEXT_FUSION_NONE ? key
+                           : ends                      ? "all_reduce_fusion_config"
+                                                       : "comm_fusion.openstate",
+                           "fuse_all_reduce_ops", "true", "false");
         return;
     }
     if (ends && !divides_optimizer(a->context))
@@ -195,6 +206,42 @@ int64_t context_shard_size(const cJSON *context, int64_t replicas)
     if (size <= 1 || size == replicas)
         return 0;
     return size > INT32_MAX || (replicas > 0 && replicas % size != 0) ? -1 : size;
+}
+
+void context_refuse_sharding(const struct context_apply *a)
+{
+    if (cJSON_IsFalse(fleet_json_at(a->context, "enable_parallel_optimizer")) &&
+        a->strategy->sharding)
+        context_contradict(a, "enable_parallel_optimizer", "sharding", "false", "true");
+}
+
+/* Ranks that share a model have no part in these modes. */
+static void refuse_sharers(const struct context_apply *a)
+{
+    const struct strategy *s = a->strategy;
+    const struct {
+        const char *name;
+        int degree;
+    } settings[] = {
+        {"hybrid_configs.mp_degree", s->hybrid_configs.mp_degree},
+        {"hybrid_configs.pp_degree", s->hybrid_configs.pp_degree},
+        {"hybrid_configs.sep_degree", s->hybrid_configs.sep_degree},
+        {"tensor_parallel_configs.tensor_parallel_degree",
+         s->tensor_parallel ? s->tensor_parallel_configs.tensor_parallel_degree : 1},
+    };
+    const char *mode = context_mode_text(context_mode(a->context));
+    size_t before = a->errors->count;
+
+    for (size_t i = 0; i < FLEET_COUNT(settings); i++)
+        if (settings[i].degree > 1)
+            context_report(a->errors, a->path, "parallel_mode",
+                           "%s divides samples alone, but %s.%s is %d; semi_auto_parallel has both",
+                           mode, a->job->strategy_path, settings[i].name, settings[i].degree);
+    if (s->pipeline && a->errors->count == before)
+        context_report(a->errors, a->path, "parallel_mode",
+                       "%s divides samples alone, but %s.pipeline is true; semi_auto_parallel has "
+                       "both",
+                       mode, a->job->strategy_path);
 }
 
 static void apply_optimizer(const struct context_apply *a)
@@ -228,6 +275,14 @@ static void apply_optimizer(const struct context_apply *a)
     s->has_sharding_configs = KNOB_BY_NAME;
 }
 
+static void apply_data(const struct context_apply *a)
+{
+    refuse_sharers(a);
+    if (context_mode(a->context) == CONTEXT_DATA_PARALLEL)
+        context_refuse_sharding(a);
+    apply_optimizer(a);
+}
+
 static void apply_types(const struct context_apply *a)
 {
     if (a->strategy->fp16_allreduce &&
@@ -248,7 +303,7 @@ void context_apply(const cJSON *context, const char *path, const struct context_
     if (has_graph(context))
         context_graph_apply(&a);
     else
-        apply_optimizer(&a);
+        apply_data(&a);
     apply_types(&a);
 }
 

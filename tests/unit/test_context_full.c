@@ -159,8 +159,9 @@ static void test_context_full__contradicts_with_both_names(void **state)
          "spec.strategy.hybrid_configs.mp_degree is given; give one of the two"},
         {{.context = FULL, .spec = "  strategy: {sharding: true}\n"},
          "spec.autoParallel.search: full decides sharding itself, but spec.strategy.sharding is"},
-        {{.context = FULL, .training = "    operatorStrategies: [{operator: h.0.attn, in: [[2, 1, "
-                                       "1]]}]\n"},
+        {{.context = FULL,
+          .training = "    operatorStrategies: [{operator: h.0.attn, in: [[2, 1, "
+                      "1]]}]\n"},
          "spec.training.operatorStrategies: spec.autoParallel.search: full finds strategies"},
         {{.context = FULL ", strategy_ckpt_load_file: /a"},
          "spec.autoParallel.strategy_ckpt_load_file: spec.autoParallel.search: full finds"},
@@ -216,8 +217,7 @@ static void test_context_full__takes_the_rates_of_the_job(void **state)
 /* A worker that is lost must not be missed by a fixed number of replicas. */
 static void test_context_full__leaves_the_replicas_to_the_workers(void **state)
 {
-    struct parts parts = {.worker = "replicas: 2, minReplicas: 1, maxReplicas: 4",
-                          .context = FULL};
+    struct parts parts = {.worker = "replicas: 2, minReplicas: 1, maxReplicas: 4", .context = FULL};
     FLEET_AUTO_STRBUF struct fleet_strbuf errors = {0}, warnings = {0};
     struct fleetjob job;
 
@@ -225,6 +225,7 @@ static void test_context_full__leaves_the_replicas_to_the_workers(void **state)
     judge(&parts, &job, &errors, &warnings);
     assert_string_equal(fleet_strbuf_text(&errors), "");
     assert_false(job.spec.strategy.hybrid_configs.has_dp_degree);
+    assert_non_null(strstr(fleet_strbuf_text(&warnings), "spec.training.checkpoint: is missing"));
     fleetjob_release(&job);
 }
 

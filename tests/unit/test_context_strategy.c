@@ -220,6 +220,56 @@ static void test_context_strategy__passes_over_what_it_cannot_read(void **state)
     check(rows, FLEET_COUNT(rows));
 }
 
+/* What the user gave stays, and the error has both names. */
+static void expect_refusal(const char *context, const char *strategy, const char *wanted)
+{
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0};
+
+    apply(context, strategy, 4, &out);
+    if (!strstr(out.text, wanted))
+        fail_msg("%s beside %s: \"%s\" lacks \"%s\"", context, strategy, out.text, wanted);
+}
+
+#define LEVEL GRAPH "enable_parallel_optimizer: true, parallel_optimizer_config: "
+
+static void test_context_strategy__contradicts_what_is_given_with_both_names(void **state)
+{
+    (void)state;
+    expect_refusal("{" DATA "}", "{hybrid_configs: {mp_degree: 2}}",
+                   " spec.autoParallel.parallel_mode: data_parallel divides samples alone, but "
+                   "spec.strategy.hybrid_configs.mp_degree is 2; semi_auto_parallel has both");
+    expect_refusal("{" HYBRID "}", "{hybrid_configs: {sep_degree: 2}}",
+                   "hybrid_parallel divides samples alone, but "
+                   "spec.strategy.hybrid_configs.sep_degree is 2");
+    expect_refusal("{" DATA "}", "{pipeline: true}", "but spec.strategy.pipeline is true");
+    expect_refusal("{" DATA "enable_parallel_optimizer: false}", "{sharding: true}",
+                   " spec.autoParallel.enable_parallel_optimizer: asks for sharding: false, but "
+                   "spec.strategy.sharding is true; give one of the two");
+    expect_refusal("{" GRAPH "enable_parallel_optimizer: false}", "{sharding: true}",
+                   "asks for sharding: false, but spec.strategy.sharding is true");
+    expect_refusal("{" LEVEL "{optimizer_level: level1}}",
+                   "{sharding: true, sharding_configs: {stage: 3}}",
+                   "parallel_optimizer_config.optimizer_level: asks for sharding_configs.stage: 1, "
+                   "but spec.strategy.sharding_configs.stage is 3");
+    expect_refusal("{" LEVEL "{gradient_accumulation_shard: false}}",
+                   "{sharding: true, sharding_configs: {stage: 2}}",
+                   "gradient_accumulation_shard: asks for sharding_configs.stage: 1, but "
+                   "spec.strategy.sharding_configs.stage is 2");
+    expect_refusal("{" LEVEL "{optimizer_level: level3}, comm_fusion: {allgather: {mode: size, "
+                   "config: 16}}}",
+                   "{sharding_configs: {stage: 3, fuse_broadcast_MB: 8}}",
+                   "comm_fusion.allgather: asks for sharding_configs.fuse_broadcast_MB: 16, but "
+                   "spec.strategy.sharding_configs.fuse_broadcast_MB is 8");
+    expect_refusal("{" DATA "comm_fusion: {allreduce: {mode: size, config: 16}}}",
+                   "{fuse_all_reduce_ops: false}",
+                   "comm_fusion.allreduce: asks for fuse_all_reduce_ops: true, but "
+                   "spec.strategy.fuse_all_reduce_ops is false");
+    expect_refusal("{" DATA "all_reduce_fusion_config: [1]}", "{fuse_all_reduce_ops: false}",
+                   "all_reduce_fusion_config: asks for fuse_all_reduce_ops: true, but");
+    expect_refusal("{" DATA "comm_fusion: {openstate: true}}", "{fuse_all_reduce_ops: false}",
+                   "comm_fusion.openstate: asks for fuse_all_reduce_ops: true, but");
+}
+
 static void expect_warning(const char *context, int64_t world, const char *wanted)
 {
     FLEET_AUTO_JSON cJSON *json = parse(context);
@@ -307,6 +357,7 @@ static void test_context_strategy__says_what_is_not_expected(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_context_strategy__contradicts_what_is_given_with_both_names),
         cmocka_unit_test(test_context_strategy__sets_what_a_key_means),
         cmocka_unit_test(test_context_strategy__divides_a_graph),
         cmocka_unit_test(test_context_strategy__agrees_or_contradicts),

@@ -147,6 +147,26 @@ static void test_divisions__are_planned_for_each_number_of_workers(void **state)
     fleetjob_release(&job);
 }
 
+/* Deep models: halves and doubles first, so that most resizes need no search. */
+static void test_divisions__of_a_deep_model_are_few(void **state)
+{
+    FLEET_AUTO_JSON cJSON *json = make(8, ", minReplicas: 1, maxReplicas: 64", "auto_parallel", "");
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    FLEET_AUTO_JSON cJSON *search = NULL;
+    cJSON *training = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(json, "spec"), "training");
+    struct fleetjob job;
+
+    (void)state;
+    fleet_json_set_number(cJSON_GetObjectItemCaseSensitive(training, "model"), "layers", 400);
+    fleet_json_set_number(training, "globalBatchSize", 64);
+    decode(json, &job);
+    search = divisions_plan(json, &job);
+    describe(search, &text);
+    assert_string_equal(text.text, "2: 2 x 1; 4: 4 x 1; 8: 8 x 1; 16: 16 x 1; ");
+    fleetjob_release(&job);
+}
+
 /* No search finds the strategy of these. */
 static void test_divisions__are_of_auto_parallel_alone(void **state)
 {
@@ -223,6 +243,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divisions__are_planned_for_each_number_of_workers),
+        cmocka_unit_test(test_divisions__of_a_deep_model_are_few),
         cmocka_unit_test(test_divisions__are_of_auto_parallel_alone),
         cmocka_unit_test(test_divisions__are_kept_while_they_fit),
         cmocka_unit_test(test_divisions__change_to_those_planned_ahead),
