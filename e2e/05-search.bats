@@ -82,6 +82,20 @@ resize() { # resize JOB REPLICAS
     remove_job searched
 }
 
+full='parallel_mode: auto_parallel, search: full, full_batch: true'
+
+@test "search: full trains to the weights of fleetjob run; a key without effect is a condition" {
+    local folder
+    folder=$(volume_folder full)
+    auto_file full 2 20 "$full" "$folder" | kubectl apply -f -
+    becomes full Succeeded
+    describes full StrategyChosen 'full for 2 ranks: data ' 'predicted: '
+    field_is full plan.search.mode full
+    condition_says full KeyIgnored NoEffect 'spec.autoParallel.full_batch: has no effect'
+    field_is full result.weightsSha256 "$(weights_here full 2 20 "$full" here)"
+    remove_job full
+}
+
 graph='parallel_mode: semi_auto_parallel'
 tensors='strategy: {hybrid_configs: {mp_degree: 2}}'
 
