@@ -7,6 +7,7 @@
 #include "libfleet/api/divisions.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/autoparallel/context.h"
+#include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
@@ -36,6 +37,13 @@ void observe_divisions_change(struct observation *out)
     full_describe(&running.choice, &text);
     fleet_strbuf_append(&text, " to ");
     full_describe(&now, &text);
+    if (!divisions_may_change(&out->job)) {
+        fleet_errors_add(&out->errors, "spec.worker.replicas",
+                         "%s, and the steps up to now would be lost: that needs "
+                         "spec.training.checkpoint, which is resumed from",
+                         text.text);
+        return;
+    }
     out->redivides = fleet_strbuf_take(&text);
     out->observed.redivides = out->redivides;
     out->job.spec.run_policy.suspend = true;

@@ -9,6 +9,8 @@
  *   the strategy is another than that of status.plan.search.running
  *     ─▶ the job is observed as suspended: the workers save and leave (suspend.c)
  *     ─▶ none is left and the status says so ─▶ the new division is recorded, the job goes on
+ *
+ * Without a checkpoint to go on from, the change is an error of the spec, and the workers train on.
  */
 
 #include "controller/fleetjob/observe.h"

@@ -162,8 +162,7 @@ static bool fits(const struct fleetjob *job, const struct full_choice *c, int64_
            batch / c->micro_batch / replicas >= c->pipeline;
 }
 
-/* Other workers could go on from where these are. */
-static bool may_change(const struct fleetjob *job)
+bool divisions_may_change(const struct fleetjob *job)
 {
     const struct training_config *training = &job->spec.training;
 
@@ -210,7 +209,7 @@ bool divisions_choose(const struct fleetjob *job, struct full_choice *out)
     if (!search || !divisions_running(search, &running, &digest))
         return false;
     unit = (int64_t)running.choice.sharding * running.choice.pipeline * running.choice.model;
-    if (fits(job, &running.choice, world) || !may_change(job)) {
+    if (fits(job, &running.choice, world) || !divisions_may_change(job)) {
         *out = running.choice;
         return true;
     }

@@ -56,6 +56,10 @@ bool divisions_are_searched(const struct fleetjob *job);
  */
 bool divisions_choose(const struct fleetjob *job, struct full_choice *out);
 
+/* Could other workers go on from where these are? Nothing was trained, or the job resumes from a
+ * checkpoint. */
+bool divisions_may_change(const struct fleetjob *job);
+
 /* The division in the strategy of a decoded job. */
 struct full_choice divisions_of(const struct fleetjob *job);
 

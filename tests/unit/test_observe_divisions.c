@@ -198,12 +198,49 @@ static void test_observe_divisions__goes_on_if_the_number_is_refused(void **stat
     release(&w);
 }
 
+/* Shards of the optimizer follow the number of replicas: other programs, and no checkpoint. */
+static void test_observe_divisions__loses_no_steps_without_a_checkpoint(void **state)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(JOB);
+    FLEET_AUTO_FREE char *first = NULL;
+    struct observe_input input = {.now_wall_ms = 5};
+    cJSON *spec = child(json, "spec");
+    struct world w = {0};
+
+    (void)state;
+    cJSON_DeleteItemFromObjectCaseSensitive(child(spec, "training"), "checkpoint");
+    fleet_json_set_number(child(spec, "training"), "microBatchSize", 1);
+    fleet_json_set_number(child(spec, "worker"), "maxReplicas", 8);
+    fleet_json_set_bool(child(spec, "autoParallel"), "enable_parallel_optimizer", true);
+    fleet_json_set(spec, "strategy", parse("{\"hybrid_configs\":{\"mp_degree\":2}}"));
+    resize(json, 4, 1);
+    look(&w, json, false);
+    complete(&w, json, TRAINS, &first);
+    resize(json, 8, 2);
+    w.job = projection_job_kind.project(json, NULL);
+    w.pods = store_new(&projection_pod_kind, NULL, NULL);
+    input.hub = &w.hub;
+    input.plan = &w.plan;
+    input.job = w.job;
+    input.pods = w.pods;
+    assert_int_equal(observe(&input, &w.observation, NULL), 0);
+    assert_int_equal(w.observation.errors.count, 1);
+    expect_text(w.observation.errors.items[0].message,
+                "the strategy changes from data 1, sharding 2 stage 1, model 2, micro-batch 1 to "
+                "data 1, sharding 4 stage 1, model 2, micro-batch 1, and the steps up to now would "
+                "be lost");
+    assert_null(w.observation.redivides);
+    assert_false(w.observation.job.spec.run_policy.suspend);
+    release(&w);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_observe_divisions__reports_what_was_chosen_once),
         cmocka_unit_test(test_observe_divisions__stops_the_workers_before_others_begin),
         cmocka_unit_test(test_observe_divisions__keeps_what_fits),
+        cmocka_unit_test(test_observe_divisions__loses_no_steps_without_a_checkpoint),
         cmocka_unit_test(test_observe_divisions__goes_on_if_the_number_is_refused),
     };
 
