@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/progress_internal.h"
+#include "libfleet/base/cause.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/training/step_line.h"
 
@@ -106,6 +107,8 @@ static void show_restart(struct progress *p, const struct hub_event *event)
     progress_say(p, &text);
 }
 
+#define EXIT_RESTART_PLAN 102 /* of a trainer, as in Paddle */
+
 static void show_trainer_failed(struct progress *p, const struct hub_event *event)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
@@ -116,6 +119,10 @@ static void show_trainer_failed(struct progress *p, const struct hub_event *even
                              strsignal(event->signal));
     else
         fleet_strbuf_appendf(&text, "exited with code %d", event->exit_code);
+    if (fleet_cause_find(event->cause) == FLEET_CAUSE_RESTART_REQUESTED)
+        fleet_strbuf_appendf(&text, " (it asks for a restart%s)",
+                             event->exit_code == EXIT_RESTART_PLAN ? " with a new parallel plan"
+                                                                   : "");
     if (p->step > 0 || !p->config.own_trainer)
         fleet_strbuf_appendf(&text, " after step %lld", (long long)p->step);
     progress_say(p, &text);

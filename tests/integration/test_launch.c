@@ -86,6 +86,27 @@ static void test_launch__a_failed_process_restarts_all(void **state)
     release(&run);
 }
 
+/* 101 and 102 of Paddle; no failure that a user has to look for. */
+static void test_launch__a_process_may_ask_for_a_restart(void **state)
+{
+    const char *script = write_script("asks", "#!/bin/sh\n"
+                                              "case $FLEET_GENERATION.$RANK in\n"
+                                              "1.1) exit 101 ;;\n"
+                                              "2.0) exit 102 ;;\n"
+                                              "[12].*) sleep 600 ;;\n"
+                                              "esac\n");
+    struct run run;
+
+    (void)state;
+    run_words(&run, "launch", "--nnodes", "2", "--max_restart", "2", script, NULL);
+    expect_exit(&run, 0);
+    expect_words(&run.out, "worker 1: its trainer exited with code 101 (it asks for a restart)\n");
+    expect_words(&run.out, "worker 0: its trainer exited with code 102 (it asks for a restart with "
+                           "a new parallel plan)\n");
+    expect_words(&run.out, "restarts  2 (RestartRequested of worker 1");
+    release(&run);
+}
+
 static void test_launch__logs_go_to_a_file_for_each_rank(void **state)
 {
     const char *script = write_script("show", SHOW);
@@ -254,6 +275,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_launch__processes_get_ranks_devices_and_arguments),
         cmocka_unit_test(test_launch__a_script_that_cannot_run_is_refused_at_once),
         cmocka_unit_test(test_launch__a_failed_process_restarts_all),
+        cmocka_unit_test(test_launch__a_process_may_ask_for_a_restart),
         cmocka_unit_test(test_launch__logs_go_to_a_file_for_each_rank),
         cmocka_unit_test(test_launch__values_are_read_as_the_launchers_read_them),
         cmocka_unit_test(test_launch__addresses_are_nodes_of_a_printed_job),
