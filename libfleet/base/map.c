@@ -51,15 +51,21 @@ static size_t hash(const char *key)
 }
 
 /* The slot of `key`, or the free slot where it would go. There is always a free one. */
-static struct fleet_map_entry *locate(const struct fleet_map *map, const char *key)
+static struct fleet_map_entry *locate_hashed(const struct fleet_map *map, const char *key,
+                                             size_t hashed)
 {
     size_t mask = map->capacity - 1;
 
-    for (size_t i = hash(key) & mask;; i = (i + 1) & mask) {
+    for (size_t i = hashed & mask;; i = (i + 1) & mask) {
         struct fleet_map_entry *entry = &map->entries[i];
-        if (!entry->key || strcmp(entry->key, key) == 0)
+        if (!entry->key || (entry->hash == hashed && strcmp(entry->key, key) == 0))
             return entry;
     }
+}
+
+static struct fleet_map_entry *locate(const struct fleet_map *map, const char *key)
+{
+    return locate_hashed(map, key, hash(key));
 }
 
 static void grow(struct fleet_map *map)
@@ -73,7 +79,7 @@ static void grow(struct fleet_map *map)
     fleet_assert(bigger.entries != NULL);
     for (size_t i = 0; i < map->capacity; i++)
         if (map->entries[i].key)
-            *locate(&bigger, map->entries[i].key) = map->entries[i];
+            *locate_hashed(&bigger, map->entries[i].key, map->entries[i].hash) = map->entries[i];
     free(map->entries);
     *map = bigger;
 }
@@ -88,13 +94,15 @@ void fleet_map_release(struct fleet_map *map)
 
 bool fleet_map_insert(struct fleet_map *map, const char *key, void *value)
 {
+    size_t hashed = hash(key);
     struct fleet_map_entry *entry;
 
     grow(map);
-    entry = locate(map, key);
+    entry = locate_hashed(map, key, hashed);
     if (entry->key)
         return false;
     entry->key = fleet_dup_text(key);
+    entry->hash = hashed;
     entry->value = value;
     map->count++;
     return true;
@@ -135,7 +143,7 @@ void *fleet_map_remove(struct fleet_map *map, const char *key)
     /* Close the gap: move back the entries that a search would no longer find across it. */
     hole = (size_t)(entry - map->entries);
     for (next = (hole + 1) & mask; map->entries[next].key; next = (next + 1) & mask) {
-        size_t home = hash(map->entries[next].key) & mask;
+        size_t home = map->entries[next].hash & mask;
         if (((next - home) & mask) >= ((next - hole) & mask)) {
             map->entries[hole] = map->entries[next];
             map->entries[next].key = NULL;

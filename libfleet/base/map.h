@@ -15,6 +15,7 @@
 struct fleet_map_entry {
     char *key;   /* NULL: free place */
     void *value; /* borrowed */
+    size_t hash; /* of the key */
 };
 
 struct fleet_map {

@@ -126,6 +126,35 @@ struct program_op *program_insert_op(struct program *program, int at, const stru
     return &program->ops[at];
 }
 
+void program_insertions_add(struct program_insertions *list, int at, const struct program_op *op)
+{
+    fleet_assert(list->count == 0 || list->items[list->count - 1].at <= at);
+    list->items = fleet_grow(list->items, (size_t)list->count, sizeof(*list->items));
+    list->items[list->count++] = (struct program_insertion){at, *op};
+}
+
+/* From the end, so that each operator moves once. */
+void program_insert_ops(struct program *program, struct program_insertions *list)
+{
+    int count = program->op_count, end = count;
+
+    fleet_assert(count + list->count <= PROGRAM_OPS_MAX);
+    for (int i = 0; i < list->count; i++)
+        program->ops = grown(program->ops, count + i, &program->op_capacity, sizeof(*program->ops));
+    for (int i = list->count - 1; i >= 0; i--) {
+        const struct program_insertion *item = &list->items[i];
+
+        fleet_assert(item->at >= 0 && item->at <= end);
+        memmove(&program->ops[item->at + i + 1], &program->ops[item->at],
+                (size_t)(end - item->at) * sizeof(*program->ops));
+        program->ops[item->at + i] = item->op;
+        end = item->at;
+    }
+    program->op_count += list->count;
+    free(list->items);
+    *list = (struct program_insertions){0};
+}
+
 struct program_op *program_add_op(struct program *program, const struct program_op *op)
 {
     return program_insert_op(program, program->op_count, op);

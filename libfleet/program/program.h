@@ -206,6 +206,21 @@ int program_add_like(struct program *program, int var, const char *suffix, enum 
 struct program_op *program_add_op(struct program *program, const struct program_op *op);
 struct program_op *program_insert_op(struct program *program, int at, const struct program_op *op);
 
+/* Operators to be inserted all at once: each insertion alone moves all operators behind it. */
+struct program_insertions {
+    struct program_insertion {
+        int at; /* the operator as it is numbered before */
+        struct program_op op;
+    } * items;
+    int count;
+};
+
+/* Append one to the list. Places ascend; of equal ones the first comes first (asserted). */
+void program_insertions_add(struct program_insertions *list, int at, const struct program_op *op);
+
+/* Insert them, and empty the list. */
+void program_insert_ops(struct program *program, struct program_insertions *list);
+
 /* Index of the variable called `name`, or PROGRAM_NONE. */
 int program_find_var(const struct program *program, const char *name);
 

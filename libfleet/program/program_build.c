@@ -14,6 +14,13 @@
 #include "libfleet/program/verify.h"
 #include "libfleet/strategy/knobs.h"
 
+/* A draft is verified once, at its end: a search builds many. */
+static int verify_step(const struct pass_context *context, struct program *program,
+                       enum verify_stage stage, struct fleet_error *err)
+{
+    return context->is_draft && stage != VERIFY_COMPLETE ? 0 : verify_program(program, stage, err);
+}
+
 /* *out_pass is the pass that failed. */
 static int run_passes(struct program *program, enum pass_stage stage,
                       const struct pass_context *context, const char **out_pass,
@@ -28,8 +35,7 @@ static int run_passes(struct program *program, enum pass_stage stage,
         *out_pass = pass->name;
         if ((rc = pass->apply(program, context, err)) < 0)
             return rc;
-        if ((stage == PASS_FORWARD || !context->is_draft) &&
-            (rc = verify_program(program, reached, err)) < 0)
+        if ((rc = verify_step(context, program, reached, err)) < 0)
             return rc;
     }
     *out_pass = NULL;
@@ -78,12 +84,12 @@ static int build_once(const struct pass_context *context, const char *strategy_p
         fleet_errors_add(errors, "spec.training.model", "%s", err.text);
         return rc;
     }
-    if ((rc = verify_program(out, VERIFY_FORWARD, &err)) == 0 &&
+    if ((rc = verify_step(context, out, VERIFY_FORWARD, &err)) == 0 &&
         (rc = run_passes(out, PASS_FORWARD, context, out_pass, &err)) == 0 &&
         (rc = autodiff_run(out, &err)) == 0 &&
-        (rc = verify_program(out, VERIFY_BACKWARD, &err)) == 0 &&
+        (rc = verify_step(context, out, VERIFY_BACKWARD, &err)) == 0 &&
         (rc = run_passes(out, PASS_BACKWARD, context, out_pass, &err)) == 0 &&
-        (rc = verify_program(out, VERIFY_COMPLETE, &err)) == 0)
+        (rc = verify_step(context, out, VERIFY_COMPLETE, &err)) == 0)
         return 0;
     program_release(out);
     if (*out_pass)

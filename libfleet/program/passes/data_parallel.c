@@ -65,20 +65,21 @@ static int exchange_end(const struct program *program)
 }
 
 /* From the start of its first tensor to that of the bucket launched before it, gaps included. */
-static void add_exchange(struct program *program, const int *params, const struct bucket *bucket,
-                         const int *members, int64_t end)
+static void add_exchange(const struct program *program, const int *params,
+                         const struct bucket *bucket, const int *members, int64_t end,
+                         struct program_insertions *list)
 {
     int64_t first = program->vars[params[members[0]]].flat_offset;
 
     fleet_assert(members[bucket->count - 1] - members[0] == bucket->count - 1);
-    (void)program_insert_op(program, exchange_end(program),
-                            &(struct program_op){.kind = OP_TREE_SUM,
-                                                 .section = PROGRAM_SECTION_EXCHANGE,
-                                                 .layer = -1,
-                                                 .attributes = {.group = OP_GROUP_REPLICAS,
-                                                                .space = OP_SPACE_GRADIENTS,
-                                                                .flat_first = first,
-                                                                .flat_count = end - first}});
+    program_insertions_add(list, exchange_end(program),
+                           &(struct program_op){.kind = OP_TREE_SUM,
+                                                .section = PROGRAM_SECTION_EXCHANGE,
+                                                .layer = -1,
+                                                .attributes = {.group = OP_GROUP_REPLICAS,
+                                                               .space = OP_SPACE_GRADIENTS,
+                                                               .flat_first = first,
+                                                               .flat_count = end - first}});
 }
 
 int data_parallel_apply(struct program *program, const struct pass_context *context,
@@ -88,6 +89,7 @@ int data_parallel_apply(struct program *program, const struct pass_context *cont
     FLEET_AUTO_FREE int *params = calloc(vars, sizeof(*params));
     FLEET_AUTO_FREE struct bucket_gradient *gradients = calloc(vars, sizeof(*gradients));
     struct bucket_limits limits = limits_of(context);
+    struct program_insertions list = {0};
     struct buckets buckets;
     int64_t end;
     int count;
@@ -100,9 +102,10 @@ int data_parallel_apply(struct program *program, const struct pass_context *cont
     end = program->flat_count;
     for (int i = 0; i < buckets.count; i++) {
         const int *members = buckets.members + buckets.items[i].first;
-        add_exchange(program, params, &buckets.items[i], members, end);
+        add_exchange(program, params, &buckets.items[i], members, end, &list);
         end = program->vars[params[members[0]]].flat_offset;
     }
+    program_insert_ops(program, &list);
     buckets_release(&buckets);
     return 0;
 }

@@ -79,8 +79,9 @@ static bool reads_rows(const struct program_op *op, const bool *is_rows)
     return false;
 }
 
-int divided_rows_sum_gradient(struct program *program, int at, int output, unsigned int group,
-                              struct fleet_error *err)
+/* The sum of output `output` of operator `at` goes into the list. */
+static int add_sum(struct program *program, int at, int output, unsigned int group,
+                   struct program_insertions *list, struct fleet_error *err)
 {
     int gradient = program->ops[at].outputs[output];
     struct program_op all_reduce = {.kind = OP_ALL_REDUCE,
@@ -94,28 +95,40 @@ int divided_rows_sum_gradient(struct program *program, int at, int output, unsig
                                     .output_count = 1,
                                     .attributes = {.group = group}};
 
-    (void)program_insert_op(program, at + 1, &all_reduce);
+    program_insertions_add(list, at + 1, &all_reduce);
     return op_infer(program, &all_reduce, err);
+}
+
+int divided_rows_sum_gradient(struct program *program, int at, int output, unsigned int group,
+                              struct fleet_error *err)
+{
+    struct program_insertions list = {0};
+    int rc = add_sum(program, at, output, group, &list, err);
+
+    program_insert_ops(program, &list);
+    return rc;
 }
 
 int divided_rows_sum(struct program *program, unsigned int group, struct fleet_error *err)
 {
     FLEET_AUTO_FREE bool *is_rows = find_rows(program, group);
+    struct program_insertions list = {0};
+    int rc = 0;
 
-    for (int i = tensor_names_forward(program); i < program->op_count; i++) {
+    for (int i = tensor_names_forward(program); i < program->op_count && rc == 0; i++) {
         int source = program->ops[i].source;
 
         if (program->ops[i].section != PROGRAM_SECTION_MICRO_BATCH || source == PROGRAM_NONE ||
             program->ops[i].kind == OP_ALL_REDUCE || !reads_rows(&program->ops[source], is_rows))
             continue;
-        for (int j = 0; j < program->ops[i].output_count; j++) {
+        for (int j = program->ops[i].output_count - 1; j >= 0 && rc == 0; j--) {
             int var = program->ops[i].outputs[j];
-            if (var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_GRADIENT &&
-                divided_rows_sum_gradient(program, i, j, group, err) < 0)
-                return -EINVAL;
+            if (var != PROGRAM_NONE && program->vars[var].role == PROGRAM_ROLE_GRADIENT)
+                rc = add_sum(program, i, j, group, &list, err);
         }
     }
-    return 0;
+    program_insert_ops(program, &list);
+    return rc;
 }
 
 /* ---- rows again ------------------------------------------------------------------------------ */

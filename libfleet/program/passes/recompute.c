@@ -217,7 +217,8 @@ static int add_copy(struct program *p, int var, int number)
 static int repeat(struct recompute *r, const struct segment *segment, int number, int at,
                   int *copies)
 {
-    int inserted = 0;
+    struct program_insertions list = {0};
+    int inserted;
 
     for (int i = segment->first; i < segment->end; i++) {
         struct program_op op = r->program->ops[i];
@@ -242,8 +243,10 @@ static int repeat(struct recompute *r, const struct segment *segment, int number
         }
         op.backward = true;
         op.source = PROGRAM_NONE;
-        (void)program_insert_op(r->program, at + inserted++, &op);
+        program_insertions_add(&list, at, &op);
     }
+    inserted = list.count;
+    program_insert_ops(r->program, &list);
     return inserted;
 }
 
