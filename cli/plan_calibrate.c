@@ -60,7 +60,8 @@ static void append_link(const char *name, const struct links_link *link, struct 
 
         fleet_strbuf_appendf(out, "  %-4s %2" PRId64 " ranks: sum ", name, group->ranks);
         append_seconds(out, group->sum_seconds);
-        fleet_strbuf_appendf(out, " %7.2f GB/s, gather", group->sum_bytes * 1e-9);
+        append_seconds(out, group->sum_round_seconds);
+        fleet_strbuf_appendf(out, " a round more %7.2f GB/s, gather", group->sum_bytes * 1e-9);
         append_seconds(out, group->gather_seconds);
         fleet_strbuf_appendf(out, " %7.2f GB/s\n", group->gather_bytes * 1e-9);
     }

@@ -132,8 +132,9 @@ static void append_cannot_run(struct fleet_strbuf *out, const struct full_result
 
     if (!result->rivals[0].cannot_run)
         return;
-    fleet_strbuf_appendf(out, "refused    the built-in trainer cannot run the best yet:%s%s%s%s",
+    fleet_strbuf_appendf(out, "refused    the built-in trainer cannot run the best yet:%s%s%s%s%s",
                          c->sharding > 1 ? " sharding" : "", c->pipeline > 1 ? " pipeline" : "",
+                         c->sequence > 1 ? " sep_degree" : "",
                          c->model > 1 ? " tensor_parallel" : "", " (`fleetjob plan` explains it)");
     if (result->has_runnable) {
         fleet_strbuf_append(out, "; of those that it can run the best is\n           ");

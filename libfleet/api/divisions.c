@@ -91,6 +91,7 @@ cJSON *division_encode(const struct division *division)
         fleet_json_set_string(json, "schedule",
                               choices_schedule_text(c->all_forward ? CHOICES_SCHEDULE_F_THEN_B
                                                                    : CHOICES_SCHEDULE_1F1B));
+    set_degree(json, "sequence", c->sequence);
     set_degree(json, "model", c->model);
     if (c->recompute)
         fleet_json_set_bool(json, "recompute", true);
@@ -116,6 +117,7 @@ bool division_decode(const cJSON *json, struct division *out)
     struct division d = {.choice = {.data = degree_at(json, "data"),
                                     .sharding = degree_at(json, "sharding"),
                                     .pipeline = degree_at(json, "pipeline"),
+                                    .sequence = degree_at(json, "sequence"),
                                     .model = degree_at(json, "model"),
                                     .recompute = cJSON_IsTrue(fleet_json_at(json, "recompute")),
                                     .micro_batch = degree_at(json, "microBatch")}};
@@ -130,7 +132,8 @@ bool division_decode(const cJSON *json, struct division *out)
     d.choice.all_forward =
         schedule && strcmp(schedule, choices_schedule_text(CHOICES_SCHEDULE_F_THEN_B)) == 0;
     if (d.workers < 1 || d.choice.data < 1 || d.choice.sharding < 1 || d.choice.pipeline < 1 ||
-        d.choice.model < 1 || d.choice.micro_batch < 1 || d.choice.stage > 3)
+        d.choice.sequence < 1 || d.choice.model < 1 || d.choice.micro_batch < 1 ||
+        d.choice.stage > 3)
         return false;
     *out = d;
     return true;
@@ -151,15 +154,20 @@ static int64_t world_of(const struct fleetjob *job)
     return fleetjob_world_size(job, job->spec.worker.replicas);
 }
 
+/* Ranks of a replica. */
+static int64_t ranks_of(const struct full_choice *c)
+{
+    return (int64_t)c->pipeline * c->sequence * c->model;
+}
+
 /* All ranks make whole replicas, and each of these has micro-batches for its stages. */
 static bool fits(const struct fleetjob *job, const struct full_choice *c, int64_t world)
 {
-    int64_t replicas = world / ((int64_t)c->pipeline * c->model);
+    int64_t replicas = world / ranks_of(c);
     int64_t batch = job->spec.training.global_batch_size;
 
-    return replicas > 0 && world % ((int64_t)c->pipeline * c->model) == 0 &&
-           replicas % c->sharding == 0 && batch % c->micro_batch == 0 &&
-           batch / c->micro_batch / replicas >= c->pipeline;
+    return replicas > 0 && world % ranks_of(c) == 0 && replicas % c->sharding == 0 &&
+           batch % c->micro_batch == 0 && batch / c->micro_batch / replicas >= c->pipeline;
 }
 
 bool divisions_may_change(const struct fleetjob *job)
@@ -208,7 +216,7 @@ bool divisions_choose(const struct fleetjob *job, struct full_choice *out)
 
     if (!search || !divisions_running(search, &running, &digest))
         return false;
-    unit = (int64_t)running.choice.sharding * running.choice.pipeline * running.choice.model;
+    unit = running.choice.sharding * ranks_of(&running.choice);
     if (fits(job, &running.choice, world) || !divisions_may_change(job)) {
         *out = running.choice;
         return true;
@@ -225,10 +233,11 @@ static struct full_choice choice_of(const struct strategy *s, int64_t world, int
     struct full_choice c = {.sharding =
                                 s->sharding && h->sharding_degree > 1 ? h->sharding_degree : 1,
                             .pipeline = h->pp_degree > 1 ? h->pp_degree : 1,
+                            .sequence = h->sep_degree > 1 ? h->sep_degree : 1,
                             .model = h->mp_degree > 1 ? h->mp_degree : 1,
                             .recompute = s->recompute,
                             .micro_batch = micro_batch};
-    int64_t unit = (int64_t)c.sharding * c.pipeline * c.model;
+    int64_t unit = c.sharding * ranks_of(&c);
 
     c.stage = c.sharding > 1 ? s->sharding_configs.stage : 0;
     c.all_forward = c.pipeline > 1 && choices_schedule(s) == CHOICES_SCHEDULE_F_THEN_B;

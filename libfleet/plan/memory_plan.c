@@ -189,43 +189,53 @@ static bool move_in(const struct program_op *op, int at, const struct tenants *t
     return true;
 }
 
-static void leave(struct arena *arena, struct tenant *tenant, int at)
+/* What lives now, and the most so far. */
+struct live {
+    size_t bytes, most;
+};
+
+static void leave(struct arena *arena, struct live *live, struct tenant *tenant, int at)
 {
     if (tenant && tenant->is_placed && tenant->last == at) {
         arena_give_back(arena, tenant->offset, tenant->bytes);
+        live->bytes -= tenant->bytes;
         tenant->is_placed = false;
     }
 }
 
-static void enter(struct arena *arena, struct tenant *tenant, int at)
+static void enter(struct arena *arena, struct live *live, struct tenant *tenant, int at)
 {
     if (tenant && tenant->first == at && !tenant->is_placed) {
         tenant->offset = arena_take(arena, tenant->bytes);
+        live->bytes += tenant->bytes;
+        live->most = live->bytes > live->most ? live->bytes : live->most;
         tenant->is_placed = true;
     }
 }
 
-static size_t place_activations(const struct program *program, struct tenants *t)
+static size_t place_activations(const struct program *program, struct tenants *t, size_t *out_live)
 {
     struct arena arena = {0};
+    struct live live = {0};
 
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
 
         (void)move_in(op, i, t);
         for (int j = 0; j < op->output_count; j++)
-            enter(&arena, tenant_of(t, op->outputs[j]), i);
+            enter(&arena, &live, tenant_of(t, op->outputs[j]), i);
         if (gathers_is(op))
-            enter(&arena, &t->items[t->vars + i], i);
+            enter(&arena, &live, &t->items[t->vars + i], i);
         for (int j = 0; j < op->input_count; j++)
-            leave(&arena, tenant_of(t, op->inputs[j]), i);
+            leave(&arena, &live, tenant_of(t, op->inputs[j]), i);
         for (int j = 0; j < op->input_count; j++)
-            leave(&arena, gathered(t, i, j), i);
+            leave(&arena, &live, gathered(t, i, j), i);
         for (int j = 0; j < op->output_count; j++)
-            leave(&arena, tenant_of(t, op->outputs[j]), i);
-        leave(&arena, &t->items[t->vars + i], i);
+            leave(&arena, &live, tenant_of(t, op->outputs[j]), i);
+        leave(&arena, &live, &t->items[t->vars + i], i);
     }
     free(arena.holes);
+    *out_live = live.most;
     return arena.end;
 }
 
@@ -387,7 +397,7 @@ int memory_plan_build(const struct program *program, const struct ownership *map
     plan.is_of_host[MEMORY_HOST] = true;
     plan.is_of_host[MEMORY_STATE0] = plan.is_of_host[MEMORY_STATE1] = program->offloads_states;
     tenants = find_lives(program, plan.gathers);
-    plan.bytes[MEMORY_ARENA] = place_activations(program, &tenants);
+    plan.bytes[MEMORY_ARENA] = place_activations(program, &tenants, &plan.live_bytes);
     lay_out(program, map ? map : &whole, replica, &tenants, &plan);
     release_lives(&tenants);
     ownership_release(&whole);

@@ -47,9 +47,11 @@ struct memory_place {
 };
 
 struct memory_plan {
-    struct memory_place *places;           /* [program->var_count] */
-    size_t bytes[MEMORY_SEGMENT_COUNT];    /* size of each segment; GRADIENTS: of the first slot */
-    size_t further_slot_bytes;             /* size of each further slot */
+    struct memory_place *places;        /* [program->var_count] */
+    size_t bytes[MEMORY_SEGMENT_COUNT]; /* size of each segment; GRADIENTS: of the first slot */
+    size_t further_slot_bytes;          /* size of each further slot */
+    size_t
+        live_bytes; /* of all activations that live at once, the most; the arena is at least that */
     bool is_of_host[MEMORY_SEGMENT_COUNT]; /* not memory of the device: what is offloaded */
     /* If the micro-batch section sums gradients, else NULL: */
     struct memory_place *sums;   /* [var_count] of gradients, behind that section */

@@ -91,11 +91,6 @@ static void measure(const struct plan_request *request, struct plan *plan)
     } else {
         plan->is_16_bit = training_precision(training, final->amp) != TRAINING_FP32;
         plan->micro_batches = training_micro_batches(training);
-        if (training->model.name == TRAINING_MODEL_GPT ||
-            training->model.name == TRAINING_MODEL_LLAMA)
-            plan->layer_output_bytes =
-                (size_t)(training->micro_batch_size * plan->program.tokens_per_sample *
-                         training->model.width * (plan->is_16_bit ? 2 : 4));
     }
     plan->leaves = plan->micro_batches * plan->program.merge_steps;
     if (request->world == PLAN_ANY_WORLD && plan->leaves < plan_replicas(plan))

@@ -30,6 +30,7 @@
 #include "libfleet/plan/plan_parts.h"
 #include "libfleet/plan/transfer.h"
 #include "libfleet/program/program.h"
+#include "libfleet/program/stages.h"
 #include "libfleet/strategy/pipeline_schedule.h"
 #include "libfleet/strategy/select.h"
 #include "libfleet/strategy/topology.h"
@@ -101,6 +102,18 @@ struct plan_traffic {
     size_t count;
 };
 
+#define PLAN_CELL_TRANSFERS_MAX 16
+
+/* What the ranks that share tensors or sequences send each other in one micro-batch of the whole
+ * model. */
+struct plan_cell_traffic {
+    struct plan_cell_transfer {
+        struct plan_transfer transfer; /* without the numbers below */
+        double calls[STAGES_PLACES], rounds[STAGES_PLACES], bytes[STAGES_PLACES];
+    } items[PLAN_CELL_TRANSFERS_MAX];
+    size_t count;
+};
+
 struct plan {
     bool own_trainer;       /* as requested: cannot_run is about the built-in runtime only */
     bool has_program;       /* false without a model of known size; no bytes then */
@@ -126,15 +139,15 @@ struct plan {
     bool has_buddies, is_greedy;    /* as requested: how state is divided */
     bool is_16_bit;                 /* weights and gradients are computed with in 16 bits */
     int64_t micro_batches;          /* of one batch, over all ranks */
-    size_t layer_output_bytes;      /* of one micro-batch; 0 where layers differ */
     int64_t leaves;                 /* micro-batches of one update: leaves of the summation tree */
     int slots;                      /* gradient buffers live at once, on the rank that needs most */
     size_t bytes[PLAN_BYTES_COUNT]; /* of the rank that needs most, shards taken as equal */
     bool by_formula[PLAN_BYTES_COUNT];
-    size_t snapshot_bytes;       /* more, at most, while a rank writes a checkpoint */
-    struct plan_traffic traffic; /* of the rank that sends most */
-    double sent_bytes;           /* the sum of it */
-    double flops;                /* of one micro-batch, forward and backward */
+    size_t snapshot_bytes;                 /* more, at most, while a rank writes a checkpoint */
+    struct plan_traffic traffic;           /* of the rank that sends most */
+    double sent_bytes;                     /* the sum of it */
+    struct plan_cell_traffic cell_traffic; /* only of a draft whose stages are formulas */
+    double flops;                          /* of one micro-batch, forward and backward */
     /* Of program and configuration, not of the world. Only of the first cell; else "". */
     char digest[FLEET_SHA256_HEX_SIZE];
 };

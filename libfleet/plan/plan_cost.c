@@ -274,6 +274,8 @@ void plan_cost(struct plan *plan)
     if (plan->has_program && adders_are_used(&plan->program))
         plan->slots = adders_slots(plan->leaves, plan_replicas(plan));
     plan->connection_bytes = plan_connections_bytes(plan);
+    if (plan->has_program && plan->formula_units != 0)
+        program_traffic_of_cells(plan, &plan->cell_traffic);
     plan->flops = micro_batch_flops(&plan->program);
     for (int stage = 0; stage < plan->parts.division.stages; stage++) {
         size_t bytes[PLAN_BYTES_COUNT];

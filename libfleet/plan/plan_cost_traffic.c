@@ -146,6 +146,7 @@ static void add_all_reduce(const struct plan *plan, double elements, struct plan
                      .when = is_half ? TRANSFER_BUCKETS : TRANSFER_BUCKETS_OF_TREE,
                      .ranks = ranks,
                      .calls = count_buckets(&plan->program),
+                     .rounds = 2 * count_buckets(&plan->program),
                      .bytes = (is_half ? 2 * 2 : 4 * (nodes + 1)) * elements * ring(ranks)});
 }
 
@@ -186,23 +187,40 @@ static void add_stages(const struct plan *plan, int stage, struct plan_traffic *
                                                      (double)plan->parts.shared_elements});
 }
 
-/* Twice forward and twice backward a layer, the layer's output. */
-static void add_layers(const struct plan *plan, int stage, struct plan_traffic *traffic)
+/* Nothing is known of the model. */
+static void add_unknown_layers(const struct plan *plan, struct plan_traffic *traffic)
 {
-    int ranks = degree(plan, TOPOLOGY_MODEL);
-    const struct plan_stage *part = &plan->parts.stages[stage];
-    double layers = (double)(part->end_layer - part->first_layer);
-    double bytes = (double)plan->layer_output_bytes;
-
     add(traffic, (struct plan_transfer){.kind = OP_ALL_REDUCE,
                                         .what = TRANSFER_LAYER_OUTPUTS,
                                         .over = OP_GROUP_MODEL,
                                         .when = TRANSFER_EACH_LAYER,
-                                        .ranks = ranks,
-                                        .calls = 4 * layers * micro_batches_of_update(plan),
-                                        .in_micro_batch = true,
-                                        .bytes = 4 * layers * 2 * ring(ranks) * bytes *
-                                                 micro_batches_of_update(plan)});
+                                        .ranks = degree(plan, TOPOLOGY_MODEL),
+                                        .in_micro_batch = true});
+}
+
+/* What the ranks that share tensors or sequences send in the layers of the stage, and in front of
+ * the first and behind the last one. */
+static void add_cells(const struct plan *plan, int stage, struct plan_traffic *traffic)
+{
+    const struct plan_stage *part = &plan->parts.stages[stage];
+    double layers = (double)(part->end_layer - part->first_layer);
+    double runs = micro_batches_of_update(plan);
+    double share[STAGES_PLACES] = {
+        [STAGES_FRONT] = stage == 0,
+        [STAGES_LAYERS] = plan->parts.layers > 0 ? layers / (double)plan->parts.layers : 1,
+        [STAGES_END] = stage + 1 == plan->parts.division.stages};
+
+    for (size_t i = 0; i < plan->cell_traffic.count; i++) {
+        const struct plan_cell_transfer *item = &plan->cell_traffic.items[i];
+        struct plan_transfer transfer = item->transfer;
+
+        for (int place = 0; place < STAGES_PLACES; place++) {
+            transfer.calls += runs * share[place] * item->calls[place];
+            transfer.rounds += runs * share[place] * item->rounds[place];
+            transfer.bytes += runs * share[place] * item->bytes[place];
+        }
+        add(traffic, transfer);
+    }
 }
 
 /* Ranks with different gradients must agree whether there is an inf, and on the norm. */
@@ -240,7 +258,10 @@ void plan_cost_traffic(const struct plan *plan, int stage, int replica, struct p
     else
         add_all_reduce(plan, elements, out);
     add_stages(plan, stage, out);
-    add_layers(plan, stage, out);
+    if (plan->has_program)
+        add_cells(plan, stage, out);
+    else
+        add_unknown_layers(plan, out);
     add_agreement(plan, out);
     for (size_t i = 0; i < out->count && !plan->has_program; i++)
         out->items[i].bytes = NAN;

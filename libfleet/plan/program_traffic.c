@@ -215,6 +215,58 @@ static double times_of(const struct plan *plan, const struct program_op *op)
     return 1;
 }
 
+/* ---- ranks that share a replica -------------------------------------------------------------- */
+
+static struct plan_cell_transfer *find_cell(struct plan_cell_traffic *traffic,
+                                            const struct plan_transfer *like)
+{
+    struct plan_cell_transfer *item = traffic->items;
+
+    for (; item < traffic->items + traffic->count; item++)
+        if (transfer_is_like(&item->transfer, like))
+            return item;
+    fleet_assert(traffic->count < PLAN_CELL_TRANSFERS_MAX);
+    traffic->count++;
+    *item = (struct plan_cell_transfer){.transfer = *like};
+    return item;
+}
+
+void program_traffic_of_cells(const struct plan *plan, struct plan_cell_traffic *out)
+{
+    const struct program *program = &plan->program;
+    struct stages_span span = stages_span_of(program);
+
+    *out = (struct plan_cell_traffic){.count = 0};
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+        struct runtime_place place;
+        struct plan_cell_transfer *item;
+        enum stages_place at;
+
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH ||
+            !op_definition(op->kind)->is_communication ||
+            (op->attributes.group & ~OP_GROUP_CELL) != 0)
+            continue;
+        place = place_of(plan, op, 0);
+        if (place.ranks == 1)
+            continue;
+        item = find_cell(
+            out, &(struct plan_transfer){.kind = op->kind,
+                                         .what = what_of(op),
+                                         .over = wide_axes(&plan->topology, op->attributes.group),
+                                         .when = when_of(op),
+                                         .ranks = place.ranks,
+                                         .in_micro_batch = true,
+                                         .from_program = true});
+        at = stages_place_of(program, &span, i);
+        item->calls[at]++;
+        item->rounds[at] += runtime_rounds(program, op, place.ranks);
+        item->bytes[at] += runtime_sent(program, op, &place);
+    }
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic)
 {
     const struct program *program = &plan->program;
@@ -240,6 +292,7 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
             .when = when_of(op),
             .ranks = place.ranks,
             .calls = times,
+            .rounds = times * runtime_rounds(program, op, place.ranks),
             .in_micro_batch = op->section == PROGRAM_SECTION_MICRO_BATCH,
             .bytes = is_divided_sum(op) ? sent_divided(plan, op, replica, place.ranks)
                                         : sent(plan, &parts, op, replica, &place) * times,
@@ -248,6 +301,7 @@ void program_traffic(const struct plan *plan, int replica, struct plan_traffic *
         if (same) {
             same->bytes += transfer.bytes;
             same->calls += transfer.calls;
+            same->rounds += transfer.rounds;
         } else {
             program_traffic_add(traffic, &transfer);
         }

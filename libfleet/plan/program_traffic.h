@@ -14,6 +14,10 @@
  */
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic);
 
+/* What the ranks that share tensors or sequences send each other in one micro-batch. The plan has a
+ * program of all layers. */
+void program_traffic_of_cells(const struct plan *plan, struct plan_cell_traffic *out);
+
 /* Append a transfer, unless its group is one rank. */
 void program_traffic_add(struct plan_traffic *traffic, const struct plan_transfer *transfer);
 

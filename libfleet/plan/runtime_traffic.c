@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/plan/runtime_traffic.h"
 
+#include <math.h>
+
 #include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
@@ -122,5 +124,28 @@ double runtime_sent(const struct program *program, const struct program_op *op,
         return bytes;
     default:
         return 0;
+    }
+}
+
+static double rounds_of_parts(double size, double whole, double chunk)
+{
+    return size <= whole ? 1 : 2 * ceil(size / chunk);
+}
+
+double runtime_rounds(const struct program *program, const struct program_op *op, int ranks)
+{
+    double count = (double)op_payload(program, op);
+    double bytes = count * (double)op_wire_size(program, op);
+    double whole = (double)RUNTIME_REDUCE_WHOLE, chunk = (double)RUNTIME_REDUCE_PART * ranks;
+
+    switch (op->kind) {
+    case OP_TREE_SUM:
+        return rounds_of_parts(count, (double)RUNTIME_EXCHANGE_WHOLE,
+                               (double)RUNTIME_EXCHANGE_PART * ranks);
+    case OP_ALL_REDUCE:
+    case OP_REDUCE_SCATTER:
+        return rounds_of_parts(bytes, whole, chunk);
+    default:
+        return 1;
     }
 }

@@ -37,4 +37,8 @@ double runtime_sent(const struct program *program, const struct program_op *op,
 double runtime_tree_sum_sent(int64_t count, int64_t nodes, const struct runtime_place *place);
 double runtime_broadcast_sent(double bytes, int ranks, int place);
 
+/* Rounds of one execution over `ranks` ranks. In each, every rank waits for all others: a large sum
+ * takes two a chunk. 1 for everything but sums. */
+double runtime_rounds(const struct program *program, const struct program_op *op, int ranks);
+
 #endif

@@ -66,6 +66,7 @@ struct plan_transfer {
     int ranks;           /* of the group */
     double bytes;        /* sent by one rank; NaN: not known without a model */
     double calls;        /* operations that these are; each pays latency */
+    double rounds;       /* of the calls, in which all ranks wait for all; 0: one in each */
     bool in_micro_batch; /* part of every micro-batch, else once an update */
     bool from_program;   /* else from a formula */
 };

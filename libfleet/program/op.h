@@ -161,6 +161,7 @@ enum op_group {
     OP_GROUP_PIPELINE = 8,
     OP_GROUP_DATA = 16,
     OP_GROUP_REPLICAS = OP_GROUP_SHARDING | OP_GROUP_DATA,
+    OP_GROUP_CELL = OP_GROUP_MODEL | OP_GROUP_SEQUENCE, /* ranks that share a stage */
     OP_GROUP_WORLD = 31
 };
 

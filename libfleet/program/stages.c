@@ -22,6 +22,38 @@ int stages_layers(const struct program *program)
     return layers;
 }
 
+struct stages_span stages_span_of(const struct program *program)
+{
+    struct stages_span span = {{-1, -1}, {-1, -1}};
+
+    for (int i = 0; i < program->op_count; i++) {
+        const struct program_op *op = &program->ops[i];
+
+        if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->layer < 0)
+            continue;
+        if (span.first[op->backward] < 0)
+            span.first[op->backward] = i;
+        span.last[op->backward] = i;
+    }
+    return span;
+}
+
+enum stages_place stages_place_of(const struct program *program, const struct stages_span *span,
+                                  int index)
+{
+    bool backward = program->ops[index].backward;
+
+    if (span->first[0] < 0)
+        return STAGES_FRONT;
+    if (program->ops[index].layer >= 0)
+        return STAGES_LAYERS;
+    if (index < span->first[backward])
+        return backward ? STAGES_END : STAGES_FRONT;
+    if (index > span->last[backward])
+        return backward ? STAGES_FRONT : STAGES_END;
+    return STAGES_LAYERS;
+}
+
 /* Where no program is known, nothing is said of its layers. */
 static int check_count(const struct program *program, int count, struct fleet_error *err)
 {

@@ -39,4 +39,23 @@ void stages_release(struct stages *stages);
 /* The stage of a layer. */
 int stages_of_layer(const struct stages *stages, int layer);
 
+/* Where an operator of a micro-batch is. */
+enum stages_place {
+    STAGES_FRONT,  /* before the first layer; on the way back behind all layers */
+    STAGES_LAYERS, /* in a layer, or between two */
+    STAGES_END,
+    STAGES_PLACES,
+};
+
+/* The first and the last operator with a layer, [0] forward and [1] backward; -1: none. */
+struct stages_span {
+    int first[2], last[2];
+};
+
+struct stages_span stages_span_of(const struct program *program);
+
+/* Of operator `index` of the section of micro-batches. If nothing has a layer: STAGES_FRONT. */
+enum stages_place stages_place_of(const struct program *program, const struct stages_span *span,
+                                  int index);
+
 #endif

@@ -39,20 +39,26 @@ static void read_training(const char *text, struct training_config *out)
         fail_msg("%s: %s", errors.items[0].path, errors.items[0].message);
 }
 
-static void gpt(int layers, int heads, int batch, const char *precision,
-                struct training_config *out)
+static void model(const char *name, int layers, int heads, int batch, const char *precision,
+                  struct training_config *out)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
 
     fleet_strbuf_appendf(&text,
-                         "{\"model\":{\"name\":\"gpt\",\"layers\":%d,\"heads\":%d,\"width\":%d,"
+                         "{\"model\":{\"name\":\"%s\",\"layers\":%d,\"heads\":%d,\"width\":%d,"
                          "\"context\":8,\"vocabulary\":256},"
                          "\"data\":{\"tokenizer\":\"synthetic-markov\"},"
                          "\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"
                          "\"globalBatchSize\":%d,\"microBatchSize\":1,\"steps\":1,"
                          "\"precision\":\"%s\"}",
-                         layers, heads, 128 * heads, batch, precision);
+                         name, layers, heads, 128 * heads, batch, precision);
     read_training(text.text, out);
+}
+
+static void gpt(int layers, int heads, int batch, const char *precision,
+                struct training_config *out)
+{
+    model("gpt", layers, heads, batch, precision, out);
 }
 
 static void mlp(int batch, struct training_config *out)
@@ -124,7 +130,8 @@ static void plan_one(struct brute *brute, const struct full_choice *choice)
 {
     STRATEGY_AUTO struct strategy strategy;
     struct training_config training = *brute->request->training;
-    int world = choice->data * choice->sharding * choice->pipeline * choice->model;
+    int world =
+        choice->data * choice->sharding * choice->pipeline * choice->sequence * choice->model;
     struct plan_request request;
     struct step_profile profile;
     struct step_time time;
@@ -154,36 +161,47 @@ static void plan_one(struct brute *brute, const struct full_choice *choice)
 static bool is_in_space(const struct full_request *request, const struct full_choice *c)
 {
     const struct training_config *t = request->training;
-    bool is_gpt = t->model.name == TRAINING_MODEL_GPT;
-    int64_t layers = is_gpt ? t->model.layers : 2;
+    bool has_layers = t->model.name != TRAINING_MODEL_MLP; /* gpt or llama */
+    int64_t layers = has_layers ? t->model.layers : 2;
     bool is_power = (c->micro_batch & (c->micro_batch - 1)) == 0;
 
-    return c->data * c->sharding * c->pipeline * c->model == request->devices &&
-           (c->pipeline == 1 ? !c->all_forward : c->pipeline <= layers) &&
-           (c->model == 1 || (is_gpt && t->model.heads % c->model == 0)) &&
+    return (c->pipeline == 1 ? !c->all_forward : c->pipeline <= layers) &&
+           (c->model == 1 ||
+            (has_layers && t->model.heads % c->model == 0 && t->model.hidden % c->model == 0)) &&
+           (c->sequence == 1 || (has_layers && t->model.heads / c->model % c->sequence == 0 &&
+                                 t->model.context * c->micro_batch % c->sequence == 0)) &&
            (c->sharding == 1) == (c->stage == 0) && t->global_batch_size % c->micro_batch == 0 &&
            (is_power || c->micro_batch == t->micro_batch_size) &&
            t->global_batch_size / c->micro_batch >= (int64_t)c->data * c->sharding * c->pipeline;
 }
 
+/* Everything beside the degrees. */
+static void search_degrees(struct brute *brute, struct full_choice c)
+{
+    int batch = (int)brute->request->training->global_batch_size;
+
+    for (int rest = 0; rest < 16 * batch; rest++) {
+        c.stage = rest % 4;
+        c.recompute = rest / 4 % 2;
+        c.all_forward = rest / 8 % 2;
+        c.micro_batch = 1 + rest / 16;
+        if (is_in_space(brute->request, &c))
+            plan_one(brute, &c);
+    }
+}
+
 static void search_by_force(struct brute *brute)
 {
     int devices = brute->request->devices;
-    int batch = (int)brute->request->training->global_batch_size;
     struct full_choice c = {0};
 
     for (c.data = 1; c.data <= devices; c.data++)
         for (c.sharding = 1; c.sharding <= devices; c.sharding++)
             for (c.pipeline = 1; c.pipeline <= devices; c.pipeline++)
-                for (c.model = 1; c.model <= devices; c.model++)
-                    for (int rest = 0; rest < 16 * batch; rest++) {
-                        c.stage = rest % 4;
-                        c.recompute = rest / 4 % 2;
-                        c.all_forward = rest / 8 % 2;
-                        c.micro_batch = 1 + rest / 16;
-                        if (is_in_space(brute->request, &c))
-                            plan_one(brute, &c);
-                    }
+                for (c.sequence = 1; c.sequence <= devices; c.sequence++)
+                    for (c.model = 1; c.model <= devices; c.model++)
+                        if (c.data * c.sharding * c.pipeline * c.sequence * c.model == devices)
+                            search_degrees(brute, c);
 }
 
 static int compare_planned(const void *a, const void *b)
@@ -269,8 +287,9 @@ static void test_full_search__equals_brute_force(void **state)
         if (seed % 4 == 3)
             mlp((int)draw(key, &counter, 1, 12.99), &training);
         else
-            gpt((int)draw(key, &counter, 1, 4.99), (int)draw(key, &counter, 1, 4.99),
-                (int)draw(key, &counter, 1, 12.99), seed % 2 ? "bf16" : "fp32", &training);
+            model(seed % 4 == 2 ? "llama" : "gpt", (int)draw(key, &counter, 1, 5.99),
+                  (int)draw(key, &counter, 1, 4.99), (int)draw(key, &counter, 1, 12.99),
+                  seed % 2 ? "bf16" : "fp32", &training);
         compare_all(&request, key);
         training_config_release(&training);
     }
@@ -340,13 +359,20 @@ static void test_full_search__a_strategy_has_only_what_its_choice_divides(void *
 {
     static const struct {
         struct full_choice choice;
-        bool sharding, pipeline, tensor_parallel;
+        bool sharding, pipeline, tensor_parallel, sequence;
     } rows[] = {
-        {{.data = 4, .model = 1, .pipeline = 1, .sharding = 1}, false, false, false},
-        {{.data = 2, .model = 1, .pipeline = 1, .sharding = 2, .stage = 1}, true, false, false},
-        {{.data = 2, .model = 1, .pipeline = 2, .sharding = 1}, false, true, false},
-        {{.data = 2, .model = 2, .pipeline = 1, .sharding = 1}, false, false, true},
-        {{.data = 1, .model = 2, .pipeline = 2, .sharding = 2, .stage = 2}, true, true, true},
+        {{.data = 4, .model = 1, .pipeline = 1, .sharding = 1, .sequence = 1}, .sharding = false},
+        {{.data = 2, .model = 1, .pipeline = 1, .sharding = 2, .stage = 1, .sequence = 1},
+         .sharding = true},
+        {{.data = 2, .model = 1, .pipeline = 2, .sharding = 1, .sequence = 1}, .pipeline = true},
+        {{.data = 2, .model = 2, .pipeline = 1, .sharding = 1, .sequence = 1},
+         .tensor_parallel = true},
+        {{.data = 2, .model = 1, .pipeline = 1, .sharding = 1, .sequence = 2}, .sequence = true},
+        {{.data = 1, .model = 2, .pipeline = 2, .sharding = 2, .stage = 2, .sequence = 4},
+         .sharding = true,
+         .pipeline = true,
+         .tensor_parallel = true,
+         .sequence = true},
     };
 
     (void)state;
@@ -361,11 +387,45 @@ static void test_full_search__a_strategy_has_only_what_its_choice_divides(void *
         assert_int_equal(strategy.sharding, rows[i].sharding);
         assert_int_equal(strategy.pipeline, rows[i].pipeline);
         assert_int_equal(strategy.tensor_parallel, rows[i].tensor_parallel);
+        assert_int_equal(strategy.hybrid_configs.has_sep_degree != 0, rows[i].sequence);
+        assert_int_equal(strategy.hybrid_configs.sep_degree, rows[i].choice.sequence);
         assert_int_equal(strategy.hybrid_configs.dp_degree, rows[i].choice.data);
         assert_int_equal(strategy.hybrid_configs.mp_degree, rows[i].choice.model);
         assert_int_equal(strategy.hybrid_configs.pp_degree, rows[i].choice.pipeline);
         assert_int_equal(strategy.hybrid_configs.sharding_degree, rows[i].choice.sharding);
     }
+}
+
+/* One long sample on four devices whose sums are slow: ranks share its tokens, not its tensors. */
+static void test_full_search__divides_long_sequences(void **state)
+{
+    struct links slow_sums = usual;
+    struct fleet_errors errors = {0};
+    struct training_config training;
+    struct full_request request = {.training = &training,
+                                   .policy = STRATEGY_FULL,
+                                   .devices = 4,
+                                   .memory = 1e12,
+                                   .links = &slow_sums};
+    struct full_result result;
+
+    (void)state;
+    read_training("{\"model\":{\"name\":\"gpt\",\"layers\":1,\"heads\":4,\"width\":32,"
+                  "\"context\":2048,\"vocabulary\":256},"
+                  "\"data\":{\"tokenizer\":\"synthetic-markov\"},"
+                  "\"optimizer\":{\"name\":\"adamw\",\"learningRate\":0.001},"
+                  "\"globalBatchSize\":1,\"microBatchSize\":1,\"steps\":1}",
+                  &training);
+    slow_sums.inside.groups.items[0] = (struct links_group){.ranks = 4,
+                                                            .sum_seconds = 1e-6,
+                                                            .sum_bytes = 1e6,
+                                                            .gather_seconds = 1e-6,
+                                                            .gather_bytes = 1e10};
+    slow_sums.inside.groups.count = 1;
+    assert_int_equal(full_search(&request, &result, &errors), 0);
+    assert_int_equal(result.rivals[0].choice.sequence, 4);
+    assert_false(result.rivals[0].cannot_run);
+    training_config_release(&training);
 }
 
 static void test_full_search__says_the_least_memory_if_nothing_fits(void **state)
@@ -401,7 +461,8 @@ static void test_full_search__names_the_part_that_a_rival_loses_for(void **state
 /* One device: the sum of its operators, and nothing else. */
 static void test_step_time__of_one_device_is_its_operators(void **state)
 {
-    struct full_choice choice = {.data = 1, .sharding = 1, .pipeline = 1, .model = 1};
+    struct full_choice choice = {
+        .data = 1, .sharding = 1, .pipeline = 1, .sequence = 1, .model = 1};
     STRATEGY_AUTO struct strategy strategy;
     struct fleet_errors errors = {0};
     struct training_config training;
@@ -441,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_full_search__keeps_what_the_job_says),
         cmocka_unit_test(test_full_search__has_no_stages_where_the_model_cannot_be_cut),
         cmocka_unit_test(test_full_search__a_strategy_has_only_what_its_choice_divides),
+        cmocka_unit_test(test_full_search__divides_long_sequences),
         cmocka_unit_test(test_full_search__says_the_least_memory_if_nothing_fits),
         cmocka_unit_test(test_full_search__names_the_part_that_a_rival_loses_for),
         cmocka_unit_test(test_step_time__of_one_device_is_its_operators),

@@ -90,19 +90,55 @@ static bool is_near(double a, double b)
     return fabs(a - b) <= 1e-9 * fabs(b);
 }
 
+static double seconds_of(const struct links_link *link, enum op_kind kind, int ranks, double calls,
+                         double bytes)
+{
+    return links_transfer_seconds(
+        link,
+        &(struct plan_transfer){.kind = kind, .ranks = ranks, .calls = calls, .bytes = bytes});
+}
+
 /* Two measured numbers of ranks; others lie between them, or beyond. */
 static void test_links__collectives_of_other_numbers_of_ranks(void **state)
 {
-    struct links_link link = {1e-6, 1e9, {.items = {{2, 1, 100, 3, 300}, {8, 3, 300, 9, 900}}}};
+    struct links_link link = {
+        1e-6, 1e9, {.items = {{2, 1, 100, 0, 3, 300}, {8, 3, 300, 0, 9, 900}}}};
 
     (void)state;
-    assert_true(is_near(links_transfer_seconds(&link, OP_ALL_REDUCE, 4, 2, 1e9), 2 * 4e-6 + 1));
+    assert_true(is_near(seconds_of(&link, OP_ALL_REDUCE, 4, 2, 1e9), 2 * 4e-6 + 1));
     link.groups.count = 2;
-    assert_true(is_near(links_transfer_seconds(&link, OP_TREE_SUM, 2, 2, 100), 2 + 1));
-    assert_true(is_near(links_transfer_seconds(&link, OP_TREE_SUM, 4, 1, 200), 2 + 1));
-    assert_true(is_near(links_transfer_seconds(&link, OP_TREE_SUM, 8, 1, 300), 3 + 1));
-    assert_true(is_near(links_transfer_seconds(&link, OP_ALL_GATHER, 64, 1, 900), 18 + 1));
-    assert_true(is_near(links_transfer_seconds(&link, OP_SEND, 8, 1, 1e9), 1e-6 + 1));
+    assert_true(is_near(seconds_of(&link, OP_TREE_SUM, 2, 2, 100), 2 + 1));
+    assert_true(is_near(seconds_of(&link, OP_TREE_SUM, 4, 1, 200), 2 + 1));
+    assert_true(is_near(seconds_of(&link, OP_TREE_SUM, 8, 1, 300), 3 + 1));
+    assert_true(is_near(seconds_of(&link, OP_ALL_GATHER, 64, 1, 900), 18 + 1));
+    assert_true(is_near(seconds_of(&link, OP_SEND, 8, 1, 1e9), 1e-6 + 1));
+}
+
+/* Rounds beyond one a call cost what was measured for them, and only in sums. */
+static void test_links__rounds_of_large_sums(void **state)
+{
+    struct links_link link = {.groups = {.items = {{.ranks = 2,
+                                                    .sum_seconds = 1,
+                                                    .sum_bytes = 1,
+                                                    .sum_round_seconds = 5,
+                                                    .gather_seconds = 1,
+                                                    .gather_bytes = 1},
+                                                   {.ranks = 8,
+                                                    .sum_seconds = 1,
+                                                    .sum_bytes = 1,
+                                                    .sum_round_seconds = 7,
+                                                    .gather_seconds = 1,
+                                                    .gather_bytes = 1}},
+                                         .count = 2}};
+    struct plan_transfer sum = {.kind = OP_ALL_REDUCE, .ranks = 4, .calls = 3, .rounds = 8};
+
+    (void)state;
+    assert_true(is_near(links_transfer_seconds(&link, &sum), 3 + 5 * 6));
+    sum.rounds = 0;
+    assert_true(is_near(links_transfer_seconds(&link, &sum), 3));
+    sum.rounds = 8;
+    sum.kind = OP_ALL_TO_ALL;
+    assert_true(is_near(links_transfer_seconds(&link, &sum), 3));
 }
 
 /* Eight ranks on two processors compute four times as long as with a processor each. */
@@ -128,6 +164,7 @@ int main(void)
         cmocka_unit_test(test_links__refuses_rates_that_are_none),
         cmocka_unit_test(test_links__refuses_groups_out_of_order),
         cmocka_unit_test(test_links__collectives_of_other_numbers_of_ranks),
+        cmocka_unit_test(test_links__rounds_of_large_sums),
         cmocka_unit_test(test_links__ranks_that_take_turns),
     };
 

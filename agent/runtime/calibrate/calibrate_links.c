@@ -17,9 +17,9 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/clock.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/runtime_traffic.h"
 
-#define SMALL       64     /* elements of all ranks together */
-#define LARGE       262144 /* 1 MiB */
+#define LARGE       262144 /* elements of all ranks together: 1 MiB */
 #define BATCHES     4
 #define BATCH_MS    12.0
 #define DEADLINE_MS 60000.0
@@ -31,14 +31,21 @@ enum measured {
     MEASURED,
 };
 
+enum size {
+    SMALL,  /* nearly no data; a sum in one round */
+    MEDIUM, /* a sum in two rounds */
+    WHOLE,  /* much data; a sum in two rounds, too */
+    SIZES,
+};
+
 /* Seconds of a call, and bytes that the rank sends in it. */
 struct timed {
     double seconds, bytes;
 };
 
 struct measures {
-    struct timed by_size[MEASURED][CALIBRATE_RANKS_MAX + 1][2]; /* by ranks of the group */
-    struct timed send[2];
+    struct timed by_size[MEASURED][CALIBRATE_RANKS_MAX + 1][SIZES]; /* by ranks of the group */
+    struct timed send[SIZES];
 };
 
 struct world {
@@ -198,6 +205,21 @@ static int make_group(struct comm *world, int size, struct comm **out, struct fl
     return rc;
 }
 
+/* A sum of more than a chunk would take more rounds. */
+static int64_t elements_of(enum size size, int ranks)
+{
+    int64_t chunk = RUNTIME_REDUCE_PART / (int64_t)sizeof(float) * ranks;
+
+    switch (size) {
+    case SMALL:
+        return 64;
+    case MEDIUM:
+        return 2 * RUNTIME_REDUCE_WHOLE / (int64_t)sizeof(float);
+    default:
+        return chunk < LARGE ? chunk : LARGE;
+    }
+}
+
 static int measure_groups(struct world *w, struct comm *world, int size,
                           const struct memory *memory, struct fleet_error *err)
 {
@@ -210,12 +232,12 @@ static int measure_groups(struct world *w, struct comm *world, int size,
     if (rc < 0)
         return rc;
     for (int what = 0; what < MEASURED && rc == 0; what++)
-        for (int large = 0; large < 2 && rc == 0; large++)
-            rc = time_calls(w, world, group, (enum measured)what, large ? LARGE : SMALL, memory,
-                            &out->by_size[what][size][large], err);
-    for (int large = 0; large < 2 && rc == 0 && size == 2; large++)
-        rc = time_calls(w, world, group, MEASURED, large ? LARGE / 4 : SMALL, memory,
-                        &out->send[large], err);
+        for (int i = 0; i < SIZES && rc == 0; i++)
+            rc = time_calls(w, world, group, (enum measured)what, elements_of((enum size)i, size),
+                            memory, &out->by_size[what][size][i], err);
+    for (int i = 0; i < SIZES && rc == 0 && size == 2; i++)
+        rc = time_calls(w, world, group, MEASURED, elements_of((enum size)i, size) / 2, memory,
+                        &out->send[i], err);
     if (group != world)
         comm_free(group);
     return rc;
@@ -255,19 +277,44 @@ static int run_rank(void *context, int rank, struct fleet_error *err)
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-/* The mean of all ranks; `at` is the place of a pair of measures. */
-static void rate_of(const struct world *w, size_t at, double *out_seconds, double *out_bytes)
+/* The mean of all ranks; `at` is the place of the measures of all sizes. */
+static void mean_of(const struct world *w, size_t at, struct timed mean[SIZES])
 {
-    double small = 0, large = 0, bytes = 0;
-
+    memset(mean, 0, SIZES * sizeof(*mean));
     for (int rank = 0; rank < w->ranks; rank++) {
         const struct timed *timed = (const struct timed *)((const char *)&w->measures[rank] + at);
-        small += timed[0].seconds / w->ranks;
-        large += timed[1].seconds / w->ranks;
-        bytes += (timed[1].bytes - timed[0].bytes) / w->ranks;
+        for (int i = 0; i < SIZES; i++) {
+            mean[i].seconds += timed[i].seconds / w->ranks;
+            mean[i].bytes += timed[i].bytes / w->ranks;
+        }
     }
-    *out_seconds = small;
-    *out_bytes = bytes / fmax(large - small, 1e-2 * large);
+}
+
+/* Bytes a second between two sizes. */
+static double rate_between(const struct timed *less, const struct timed *more)
+{
+    return (more->bytes - less->bytes) / fmax(more->seconds - less->seconds, 1e-2 * more->seconds);
+}
+
+static void rate_of(const struct world *w, size_t at, double *out_seconds, double *out_bytes)
+{
+    struct timed mean[SIZES];
+
+    mean_of(w, at, mean);
+    *out_seconds = mean[SMALL].seconds;
+    *out_bytes = rate_between(&mean[SMALL], &mean[WHOLE]);
+}
+
+/* The medium and the large size have as many rounds; so the small one shows what a round costs. */
+static void rate_of_sum(const struct world *w, size_t at, struct links_group *out)
+{
+    struct timed mean[SIZES];
+
+    mean_of(w, at, mean);
+    out->sum_seconds = mean[SMALL].seconds;
+    out->sum_bytes = rate_between(&mean[MEDIUM], &mean[WHOLE]);
+    out->sum_round_seconds =
+        fmax(0, mean[MEDIUM].seconds - mean[SMALL].seconds - mean[MEDIUM].bytes / out->sum_bytes);
 }
 
 static void fill(const struct world *w, struct links_link *out)
@@ -279,8 +326,7 @@ static void fill(const struct world *w, struct links_link *out)
         if (w->ranks % size != 0 || out->groups.count == LINKS_GROUPS_MAX)
             continue;
         group->ranks = size;
-        rate_of(w, offsetof(struct measures, by_size[SUM][size]), &group->sum_seconds,
-                &group->sum_bytes);
+        rate_of_sum(w, offsetof(struct measures, by_size[SUM][size]), group);
         rate_of(w, offsetof(struct measures, by_size[GATHER][size]), &group->gather_seconds,
                 &group->gather_bytes);
         out->groups.count++;

@@ -64,6 +64,7 @@ static int build(const struct job *job, const struct variant *variant, struct pl
     struct full_choice choice = {.data = 1,
                                  .sharding = 1,
                                  .pipeline = 1,
+                                 .sequence = 1,
                                  .model = variant->model,
                                  .micro_batch = variant->micro_batch};
     struct fleet_errors errors = {0};

@@ -7,10 +7,12 @@
  * Pure.
  *
  * The space, all of it:
- *   data · sharding · pipeline · model = devices, in all divisors; sequence 1
+ *   data · sharding · pipeline · sequence · model = devices, in all divisors
  *   sharding stage      1, 2, 3; none with a sharding degree of 1
  *   pipeline            at most as many stages as the model has layers; 1 if it cannot be cut
- *   model               1, or divides heads, width and hidden of gpt and llama
+ *   model               1, or divides heads and hidden of gpt and llama, and fits their kvHeads
+ *   sequence            1, or divides the heads that a model rank has, and the tokens of a
+ *                       micro-batch
  *   recompute           on and off, if the job's strategy has not set it
  *   micro-batch         powers of two that divide the global batch, and the job's own
  *   schedule            1F1B and F-then-B with more than one stage
@@ -37,7 +39,7 @@ struct fleet_strbuf;
 #define FULL_DEVICES_MAX 65536
 
 struct full_choice {
-    int data, sharding, pipeline, model;
+    int data, sharding, pipeline, sequence, model;
     int stage; /* of sharding; 0: none */
     bool recompute, all_forward;
     int64_t micro_batch; /* samples */
@@ -85,8 +87,8 @@ int full_search(const struct full_request *request, struct full_result *out,
 void full_strategy(const struct strategy *base, const struct full_choice *choice,
                    struct strategy *out);
 
-/* Append "data 2, sharding 2 stage 1, pipeline 2 1F1B, model 2, micro-batch 4, recompute": what is
- * 1 or off is left out, except data. */
+/* Append "data 2, sharding 2 stage 1, pipeline 2 1F1B, sequence 2, model 2, micro-batch 4,
+ * recompute": what is 1 or off is left out, except data. */
 void full_describe(const struct full_choice *choice, struct fleet_strbuf *out);
 
 /* The part of the step for which `rival` loses most beside `best`. */

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "libfleet/base/assert.h"
+#include "libfleet/base/error.h"
 #include "libfleet/base/memory.h"
+#include "libfleet/program/models/model.h"
 #include "libfleet/training/training.h"
 
 static bool is_power_of_two(int64_t size)
@@ -27,23 +29,24 @@ int full_space_micro_batches(const struct training_config *training, int64_t **o
     return count;
 }
 
-static bool can_divide_layers(const struct training_config *training, int model)
-{
-    const struct training_model *m = &training->model;
-    bool has_heads = m->name == TRAINING_MODEL_GPT || m->name == TRAINING_MODEL_LLAMA;
-    bool fits_kv = m->kv_heads == 0 || m->kv_heads % model == 0 || model % m->kv_heads == 0;
-
-    return model == 1 || (has_heads && m->heads % model == 0 && fits_kv && m->width % model == 0 &&
-                          m->hidden % model == 0);
-}
-
 struct walk {
-    const struct full_request *request;
-    int64_t micro_batches; /* of a batch */
+    struct training_config training; /* shallow: the micro-batch is that of the walk */
+    bool divides_rows;               /* tensor_parallel_configs.sequence_parallel */
+    int64_t micro_batches;           /* of a batch */
     struct full_choice choice;
     full_space_visit *visit;
     void *context;
 };
+
+static bool can_divide(const struct walk *walk, int model, int sequence)
+{
+    int rows = walk->divides_rows ? model * sequence : sequence;
+    struct fleet_error ignored;
+
+    return model_check_ranks(&walk->training, model, &ignored) == 0 &&
+           model_check_heads(&walk->training, model, sequence, &ignored) == 0 &&
+           model_check_rows(&walk->training, rows, &ignored) == 0;
+}
 
 static void each_schedule(struct walk *walk)
 {
@@ -53,7 +56,7 @@ static void each_schedule(struct walk *walk)
     }
 }
 
-/* Replicas of `left` devices: those that pipeline and model leave. */
+/* Replicas of `left` devices: those that a replica's ranks leave. */
 static void each_replica(struct walk *walk, int left)
 {
     if ((int64_t)left * walk->choice.pipeline > walk->micro_batches)
@@ -70,25 +73,36 @@ static void each_replica(struct walk *walk, int left)
     }
 }
 
+/* Stages of `left` devices, and replicas of the rest. */
+static void each_stages(struct walk *walk, int left, int64_t layers)
+{
+    for (int stages = 1; stages <= left; stages++) {
+        if (left % stages != 0 || (stages > 1 && stages > layers))
+            continue;
+        walk->choice.pipeline = stages;
+        each_replica(walk, left / stages);
+    }
+}
+
 void full_space_each(const struct full_request *request, int64_t layers, int64_t micro_batch,
                      bool recompute, full_space_visit *visit, void *context)
 {
-    struct walk walk = {.request = request,
+    const struct strategy *s = request->strategy;
+    struct walk walk = {.training = *request->training,
+                        .divides_rows = s && s->tensor_parallel_configs.sequence_parallel,
                         .micro_batches = request->training->global_batch_size / micro_batch,
                         .choice = {.micro_batch = micro_batch, .recompute = recompute},
                         .visit = visit,
                         .context = context};
     int devices = request->devices;
 
-    for (int model = 1; model <= devices; model++) {
-        if (devices % model != 0 || !can_divide_layers(request->training, model))
-            continue;
-        walk.choice.model = model;
-        for (int stages = 1; stages <= devices / model; stages++) {
-            if (devices / model % stages != 0 || (stages > 1 && stages > layers))
+    walk.training.micro_batch_size = micro_batch;
+    for (int model = 1; model <= devices; model++)
+        for (int sequence = 1; sequence <= devices / model; sequence++) {
+            if (devices % (model * sequence) != 0 || !can_divide(&walk, model, sequence))
                 continue;
-            walk.choice.pipeline = stages;
-            each_replica(&walk, devices / model / stages);
+            walk.choice.model = model;
+            walk.choice.sequence = sequence;
+            each_stages(&walk, devices / model / sequence, layers);
         }
-    }
 }

@@ -55,6 +55,8 @@ void full_strategy(const struct strategy *base, const struct full_choice *choice
     SET(&out->hybrid_configs, dp_degree, choice->data);
     SET(&out->hybrid_configs, mp_degree, choice->model);
     SET(&out->hybrid_configs, pp_degree, choice->pipeline);
+    if (choice->sequence > 1)
+        SET(&out->hybrid_configs, sep_degree, choice->sequence);
     SET(&out->hybrid_configs, sharding_degree, choice->sharding);
     out->has_hybrid_configs = KNOB_BY_NAME;
     out->sharding = out->pipeline = out->tensor_parallel = false;
@@ -80,6 +82,8 @@ void full_describe(const struct full_choice *choice, struct fleet_strbuf *out)
     if (choice->pipeline > 1)
         fleet_strbuf_appendf(out, ", pipeline %d %s", choice->pipeline,
                              choice->all_forward ? "F-then-B" : "1F1B");
+    if (choice->sequence > 1)
+        fleet_strbuf_appendf(out, ", sequence %d", choice->sequence);
     if (choice->model > 1)
         fleet_strbuf_appendf(out, ", model %d", choice->model);
     fleet_strbuf_appendf(out, ", micro-batch %" PRId64 "%s", choice->micro_batch,

@@ -78,6 +78,9 @@ static const struct fleet_field group_fields[] = {
     SECONDS("sumSeconds", FLEET_REQUIRED, GROUP(sum_seconds),
             "Seconds of an all-reduce without data."),
     RATE("sumBytesPerSecond", GROUP(sum_bytes), "Bytes a second that one rank sends in it."),
+    SECONDS("sumRoundSeconds", 0, GROUP(sum_round_seconds),
+            "Seconds of each of its rounds after the first: a large sum has two a chunk. Left out: "
+            "0."),
     SECONDS("gatherSeconds", FLEET_REQUIRED, GROUP(gather_seconds),
             "Seconds of an all-gather without data."),
     RATE("gatherBytesPerSecond", GROUP(gather_bytes), "Bytes a second that one rank sends in it."),
@@ -324,26 +327,31 @@ static struct links_group group_of(const struct links_link *link, int ranks)
     group = *high;
     if (ranks > high->ranks) { /* more rounds */
         group.sum_seconds *= log2(ranks) / log2((double)high->ranks);
+        group.sum_round_seconds *= log2(ranks) / log2((double)high->ranks);
         group.gather_seconds *= log2(ranks) / log2((double)high->ranks);
     }
     if (ranks >= high->ranks || low == high)
         return group;
     share = log2(ranks / (double)low->ranks) / log2((double)high->ranks / (double)low->ranks);
     group.sum_seconds = between(low->sum_seconds, high->sum_seconds, share);
+    group.sum_round_seconds = between(low->sum_round_seconds, high->sum_round_seconds, share);
     group.sum_bytes = between(low->sum_bytes, high->sum_bytes, share);
     group.gather_seconds = between(low->gather_seconds, high->gather_seconds, share);
     group.gather_bytes = between(low->gather_bytes, high->gather_bytes, share);
     return group;
 }
 
-double links_transfer_seconds(const struct links_link *link, enum op_kind kind, int ranks,
-                              double calls, double bytes)
+double links_transfer_seconds(const struct links_link *link, const struct plan_transfer *transfer)
 {
+    double calls = transfer->calls, bytes = transfer->bytes;
     struct links_group group;
 
-    if (kind == OP_SEND || link->groups.count == 0 || ranks < 2)
-        return calls * link->latency * rounds_of(kind, ranks) + bytes / link->bytes;
-    group = group_of(link, ranks);
-    return is_sum(kind) ? calls * group.sum_seconds + bytes / group.sum_bytes
-                        : calls * group.gather_seconds + bytes / group.gather_bytes;
+    if (transfer->kind == OP_SEND || link->groups.count == 0 || transfer->ranks < 2)
+        return calls * link->latency * rounds_of(transfer->kind, transfer->ranks) +
+               bytes / link->bytes;
+    group = group_of(link, transfer->ranks);
+    if (!is_sum(transfer->kind))
+        return calls * group.gather_seconds + bytes / group.gather_bytes;
+    return calls * group.sum_seconds + fmax(0, transfer->rounds - calls) * group.sum_round_seconds +
+           bytes / group.sum_bytes;
 }

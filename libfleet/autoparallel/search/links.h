@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "libfleet/base/field.h"
+#include "libfleet/plan/transfer.h"
 #include "libfleet/program/op.h"
 #include "libfleet/strategy/topology.h"
 
@@ -50,6 +51,7 @@ struct links_compute {
 struct links_group {
     int64_t ranks;
     double sum_seconds, sum_bytes; /* all-reduce and its like; bytes a second that one sends */
+    double sum_round_seconds;      /* each round after the first, in which all wait for all */
     double gather_seconds, gather_bytes; /* all-gather, broadcast, all-to-all */
 };
 
@@ -97,12 +99,11 @@ const struct links_link *links_between(const struct links *links, const struct t
 double links_share(const struct links *links, int world);
 
 /*
- * Seconds of `calls` operations of a kind over `ranks` ranks, in which one sends `bytes` in all. By
- * `groups`, between the two nearest numbers of ranks and beyond them by log2 of the ranks; without:
+ * Seconds of a transfer. By `groups`, between the two nearest numbers of ranks and beyond them by
+ * log2 of the ranks: its calls, its rounds beyond one a call if it is a sum, its bytes. Without:
  * calls · latency · rounds + bytes / bandwidth, with 2·⌈log2 n⌉ rounds of a sum over n ranks,
  * ⌈log2 n⌉ of other collectives, 1 of a send.
  */
-double links_transfer_seconds(const struct links_link *link, enum op_kind kind, int ranks,
-                              double calls, double bytes);
+double links_transfer_seconds(const struct links_link *link, const struct plan_transfer *transfer);
 
 #endif

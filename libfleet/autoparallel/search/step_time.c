@@ -40,52 +40,33 @@ static bool is_divided(enum op_kind kind)
     }
 }
 
-/* Indices of the first and last operator with a layer, forward or backward; -1: none. */
-static void find_layered(const struct program *program, bool backward, int *first, int *last)
-{
-    *first = *last = -1;
-    for (int i = 0; i < program->op_count; i++) {
-        const struct program_op *op = &program->ops[i];
-
-        if (op->section != PROGRAM_SECTION_MICRO_BATCH || op->backward != backward || op->layer < 0)
-            continue;
-        if (*first < 0)
-            *first = i;
-        *last = i;
-    }
-}
-
-/* Operators without a layer: before the layers, behind them, or with the one before. */
+/* Operators between two layers are with the one before. */
 static struct step_work *place_of(struct step_profile *profile, const struct program *program,
-                                  int index, const int span[2][2], int64_t *layer)
+                                  const struct stages_span *span, int index, int64_t *layer)
 {
     const struct program_op *op = &program->ops[index];
-    bool before = index<span[op->backward][0], behind = index> span[op->backward][1];
 
-    if (profile->layers == 0 || span[0][0] < 0)
+    switch (stages_place_of(program, span, index)) {
+    case STAGES_FRONT:
         return &profile->front;
-    if (op->layer >= 0 && op->layer < profile->layers) {
-        *layer = op->layer;
-        return &profile->work[op->layer];
+    case STAGES_END:
+        return &profile->end;
+    default:
+        if (op->layer >= 0)
+            *layer = op->layer;
+        return &profile->work[*layer];
     }
-    if (before)
-        return op->backward ? &profile->end : &profile->front;
-    if (behind)
-        return op->backward ? &profile->front : &profile->end;
-    return &profile->work[*layer];
 }
 
 void step_profile_build(const struct program *program, const struct links *links,
                         struct step_profile *out)
 {
     struct step_profile profile = {.layers = stages_layers(program)};
-    int span[2][2];
+    struct stages_span span = stages_span_of(program);
     int64_t layer = 0;
 
     profile.work = calloc((size_t)profile.layers + 1, sizeof(*profile.work));
     fleet_assert(profile.work);
-    find_layered(program, false, &span[0][0], &span[0][1]);
-    find_layered(program, true, &span[1][0], &span[1][1]);
     for (int i = 0; i < program->op_count; i++) {
         const struct program_op *op = &program->ops[i];
         double seconds;
@@ -94,7 +75,7 @@ void step_profile_build(const struct program *program, const struct links *links
             continue;
         seconds = links_op_seconds(links, program, op);
         if (op->section == PROGRAM_SECTION_MICRO_BATCH) {
-            place_of(&profile, program, i, span, &layer)->seconds[is_divided(op->kind)] += seconds;
+            place_of(&profile, program, &span, i, &layer)->seconds[is_divided(op->kind)] += seconds;
             profile.total += seconds;
         } else {
             profile.update += seconds;
@@ -145,9 +126,7 @@ double step_slot_seconds(const struct step_profile *profile, int stages, int mod
 static double transfer_seconds(const struct plan *plan, const struct links *links,
                                const struct plan_transfer *transfer)
 {
-    return links_transfer_seconds(links_between(links, &plan->topology, transfer->over),
-                                  transfer->kind, transfer->ranks, transfer->calls,
-                                  transfer->bytes);
+    return links_transfer_seconds(links_between(links, &plan->topology, transfer->over), transfer);
 }
 
 /* Of one update of a rank of `stage`. */
@@ -167,20 +146,22 @@ static void add_transfers(const struct plan *plan, int stage, const struct links
     }
 }
 
-double step_model_seconds(const struct plan *plan, const struct links *links)
+void step_cell_seconds(const struct plan *plan, const struct links *links,
+                       double seconds[OP_GROUP_CELL + 1][2])
 {
+    double runs = (double)plan_cost_micro_batches(plan) * plan->program.merge_steps;
     struct plan_traffic traffic;
-    double seconds = 0;
 
+    memset(seconds, 0, (OP_GROUP_CELL + 1) * sizeof(*seconds));
     plan_cost_traffic(plan, 0, PROGRAM_TRAFFIC_HEAVIEST, &traffic);
     for (size_t i = 0; i < traffic.count; i++) {
         const struct plan_transfer *t = &traffic.items[i];
-        if (t->in_micro_batch && t->over == 1U << TOPOLOGY_MODEL)
-            seconds += fmin(
-                links_transfer_seconds(&links->inside, t->kind, t->ranks, t->calls, t->bytes),
-                links_transfer_seconds(&links->between, t->kind, t->ranks, t->calls, t->bytes));
+
+        if (!t->in_micro_batch || (t->over & ~(unsigned int)OP_GROUP_CELL) != 0)
+            continue;
+        seconds[t->over][0] += links_transfer_seconds(&links->inside, t) / runs;
+        seconds[t->over][1] += links_transfer_seconds(&links->between, t) / runs;
     }
-    return seconds / ((double)plan_cost_micro_batches(plan) * plan->program.merge_steps);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */

@@ -49,7 +49,7 @@ void step_profile_release(struct step_profile *profile);
 
 enum step_part {
     STEP_COMPUTE,  /* operators of M micro-batches on the slowest stage */
-    STEP_MODEL,    /* sent inside micro-batches: tensor parallelism, stage 3 */
+    STEP_MODEL,    /* sent inside micro-batches: tensors, sequences, stages 2 and 3 */
     STEP_STAGES,   /* sent between stages */
     STEP_BUBBLE,   /* stages that wait for the first and last micro-batches */
     STEP_EXCHANGE, /* gradients and parameters, once an update */
@@ -74,9 +74,10 @@ int step_time_predict(const struct plan_request *request, const struct links *li
 /* Seconds of the operators of one micro-batch on the slowest of `stages` stages. */
 double step_slot_seconds(const struct step_profile *profile, int stages, int model_ranks);
 
-/* Seconds that the ranks of a tensor-parallel group send in one micro-batch of the whole model, on
- * the faster of the two links. */
-double step_model_seconds(const struct plan *plan, const struct links *links);
+/* Seconds that the ranks which share tensors or sequences send in one micro-batch of the whole
+ * model, by their axes (bits of OP_GROUP_CELL), on the links inside of a node and between. */
+void step_cell_seconds(const struct plan *plan, const struct links *links,
+                       double seconds[OP_GROUP_CELL + 1][2]);
 
 const char *step_part_name(enum step_part part);
 
