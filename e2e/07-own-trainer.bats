@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # Own trainers in a cluster (docs/own-trainer.md): what they report is the job's status, and
 # every start gets the checkpoint that was reported last. Method: a shell script in an image
-# without the runtime; its log names the step that it continues from.
+# without the runtime; its log names the step that it continues from. A C program stays in its
+# process.
 
 load lib
 
@@ -9,6 +10,15 @@ setup_file() {
     start_installation
     "$BATS_TEST_DIRNAME/cluster/image.sh" "$BATS_FILE_TMPDIR/busybox.tar" fleet.local/busybox:1 /bin/busybox
     "$cluster" load "$BATS_FILE_TMPDIR/busybox.tar"
+    # The example that stays in its process, with steps enough for the whole test.
+    sed 's/define STEPS .*/define STEPS 10000000/' "$repository/docs/examples/own-trainer.c" \
+        >"$BATS_FILE_TMPDIR/fit.c"
+    cc -O1 -I"$repository/include" -o "$BATS_FILE_TMPDIR/fit" "$BATS_FILE_TMPDIR/fit.c" \
+        -L"$repository/build/lib" -lfleet -Wl,-rpath,"$repository/build/lib"
+    chmod 755 "$BATS_FILE_TMPDIR/fit"
+    "$BATS_TEST_DIRNAME/cluster/image.sh" --no-entrypoint --with "$BATS_FILE_TMPDIR/fit" \
+        "$BATS_FILE_TMPDIR/fit.tar" fleet.local/fit:1 /bin/busybox
+    "$cluster" load "$BATS_FILE_TMPDIR/fit.tar"
 }
 
 # Rank 0 reports ten steps a second, and every twentieth as a checkpoint.
@@ -87,6 +97,37 @@ log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
     becomes quiet Succeeded
     field_is quiet progress.step ''
     remove_job quiet
+}
+
+# The workers share no folder, so a process that is started again could not go on from a checkpoint.
+@test "a pod of one that stays is deleted: the other rank goes on in its process" {
+    kubectl apply -n "$namespace" -f - <<END
+apiVersion: fleetjob.dev/v1alpha1
+kind: FleetJob
+metadata: {name: fit}
+spec:
+  worker:
+    replicas: 2
+    template:
+      spec:
+        terminationGracePeriodSeconds: 2
+        containers:
+          - name: trainer
+            image: fleet.local/fit:1
+            imagePullPolicy: IfNotPresent
+            command: [$BATS_FILE_TMPDIR/fit]
+END
+    eventually "$LIMIT" field_at_least fit progress.step 21
+    kubectl delete pod fit-worker-0-0 -n "$namespace" --force --grace-period=0
+    eventually "$LIMIT" field_at_least fit restarts.history[0].generation 2
+    step=$(field fit progress.step)
+    eventually "$LIMIT" field_at_least fit progress.step $((step + 20))
+    lost=$(field fit restarts.history[0].lostSteps)
+    echo "lost $lost"
+    [ "$lost" -ge 0 ] && [ "$lost" -le 1 ]
+    log_says fit 0 "goes on from step [1-9]"
+    log_says fit 1 "goes on from step [1-9]"
+    remove_job fit
 }
 
 @test "nothing is left of any of them" {

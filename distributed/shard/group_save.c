@@ -34,7 +34,7 @@ static void add(struct writer *w, const void *data, size_t bytes)
     int rc = w->writes && w->rc == 0 ? fleet_file_write_all(w->draft.fd, data, bytes) : 0;
 
     if (rc < 0)
-        keep(w, fleet_error(&w->error, rc, "write: %s", strerror(-rc)));
+        keep(w, fleet_error(&w->error, rc, "write %s: %s", w->draft.path, strerror(-rc)));
 }
 
 static void begin(struct writer *w, const char *folder, const char *name,

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "include/fleet/fleet_job.h"
@@ -267,6 +268,30 @@ static void test_fleet_job__wrong_arguments_have_one_error(void **state)
     fleet_env_release();
 }
 
+/* No space for the second file: nothing of it is left, and the first one stays. */
+static void full_disk(void)
+{
+    static float large[10000];
+    struct fleet_state_entry state[] = {{"large", {large, FLEET_FP32, 1, {10}}}};
+    const struct rlimit limit = {4096, 4096};
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK(fleet_checkpoint_save(in_folder("full"), 1, state, 1, &err) == 0);
+    state[0].tensor.shape[0] = 10000;
+    CHECK(fleet_checkpoint_save(in_folder("full"), 2, state, 1, &err) == -EFBIG);
+    CHECK(strstr(err.text, "/full/step-2.safetensors: File too large"));
+    CHECK(access(in_folder("full/step-1.safetensors"), F_OK) == 0);
+    CHECK(unlink(in_folder("full/step-1.safetensors")) == 0);
+    CHECK(rmdir(in_folder("full")) == 0);
+}
+
+static void test_fleet_job__a_full_disk_leaves_nothing_half_written(void **state)
+{
+    (void)state;
+    run_processes(1, full_disk, -1);
+}
+
 static void test_fleet_job__sizes_of_structures(void **state)
 {
     (void)state;
@@ -296,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_fleet_job__the_newest_state_goes_to_all_ranks),
         cmocka_unit_test(test_fleet_job__a_wrong_checkpoint_is_an_error_of_all_ranks),
         cmocka_unit_test(test_fleet_job__wrong_arguments_have_one_error),
+        cmocka_unit_test(test_fleet_job__a_full_disk_leaves_nothing_half_written),
         cmocka_unit_test(test_fleet_job__sizes_of_structures),
     };
     return cmocka_run_group_tests_name("fleet_job", tests, make_folder, remove_folder);

@@ -5,6 +5,7 @@
  * that has the average of all gradients and the whole state.
  */
 #include <errno.h>
+#include <sys/resource.h>
 
 #include "include/fleet/fleet_shard.h"
 #include "tests/integration/library_processes.h"
@@ -200,6 +201,23 @@ static void check_file(const char *name, const void *data, size_t bytes)
     CHECK(unlink(path) == 0);
 }
 
+/* The first rank names the file; nothing of it is left. */
+static void full_disk(struct fleet_group_sharded *s, const char *path)
+{
+    const struct rlimit limit = {64, 64};
+
+    if (rank == 0) {
+        (void)signal(SIGXFSZ, SIG_IGN);
+        CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    }
+    CHECK((fleet_group_shard_save(s, path, true, &err) < 0) == (rank == 0));
+    if (rank == 0) {
+        CHECK(err.code == -EFBIG && strstr(err.text, "model.safetensors: File too large"));
+        CHECK(rmdir(path) == 0);
+    }
+    CHECK(fleet_barrier(NULL, &err) == 0);
+}
+
 static void saved(void)
 {
     struct fleet_group_sharded *s =
@@ -232,6 +250,7 @@ static void saved(void)
     /* only the first rank writes, so only it has the error; nobody hangs */
     CHECK((fleet_group_shard_save(s, "/proc/none", false, &err) < 0) == (rank == 0));
     CHECK(fleet_barrier(NULL, &err) == 0);
+    full_disk(s, path);
     fleet_group_shard_free(s);
 }
 
