@@ -3,7 +3,7 @@
 /*
  * The full search against brute force on small spaces: every combination is listed by loops of this
  * file's own, planned as a whole (no borrowed program), timed and sorted. Rates, links, models,
- * numbers of devices and memory are drawn from seeds. Then the model of time by itself.
+ * numbers of devices and memory are drawn from seeds.
  */
 #include <errno.h>
 #include <math.h>
@@ -458,43 +458,6 @@ static void test_full_search__names_the_part_that_a_rival_loses_for(void **state
     assert_string_equal(step_part_name(STEP_BUBBLE), "bubble");
 }
 
-/* One device: the sum of its operators, and nothing else. */
-static void test_step_time__of_one_device_is_its_operators(void **state)
-{
-    struct full_choice choice = {
-        .data = 1, .sharding = 1, .pipeline = 1, .sequence = 1, .model = 1};
-    STRATEGY_AUTO struct strategy strategy;
-    struct fleet_errors errors = {0};
-    struct training_config training;
-    struct plan_request request;
-    struct step_profile profile;
-    struct step_time time;
-    struct plan plan;
-    double sum = 0;
-
-    (void)state;
-    gpt(3, 2, 6, "fp32", &training);
-    full_strategy(NULL, &choice, &strategy);
-    request = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, 1);
-    assert_int_equal(plan_build(&request, &plan, &errors), 0);
-    step_profile_build(&plan.program, &usual, &profile);
-    step_time_of(&plan, &profile, &usual, &time);
-    for (int i = 0; i < plan.program.op_count; i++)
-        if (plan.program.ops[i].section == PROGRAM_SECTION_MICRO_BATCH)
-            sum += 6 * links_op_seconds(&usual, &plan.program, &plan.program.ops[i]);
-    assert_true(fabs(time.seconds[STEP_COMPUTE] - sum) < 1e-9 * sum);
-    assert_true(time.seconds[STEP_BUBBLE] == 0 && time.seconds[STEP_MODEL] == 0 &&
-                time.seconds[STEP_EXCHANGE] == 0 && time.seconds[STEP_UPDATE] > 0);
-    assert_true(fabs(time.total - sum - time.seconds[STEP_UPDATE]) < 1e-9 * sum);
-    /* Stages share the layers; both ends have more to do. */
-    assert_true(step_slot_seconds(&profile, 1, 1) > step_slot_seconds(&profile, 3, 1));
-    assert_true(3 * step_slot_seconds(&profile, 3, 1) >= profile.total);
-    assert_true(step_slot_seconds(&profile, 1, 2) < profile.total);
-    step_profile_release(&profile);
-    plan_release(&plan);
-    training_config_release(&training);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,7 +468,6 @@ int main(void)
         cmocka_unit_test(test_full_search__divides_long_sequences),
         cmocka_unit_test(test_full_search__says_the_least_memory_if_nothing_fits),
         cmocka_unit_test(test_full_search__names_the_part_that_a_rival_loses_for),
-        cmocka_unit_test(test_step_time__of_one_device_is_its_operators),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,10 @@ static void test_memory_plan__keeps_what_lives_at_once_apart(void **state)
         if (ratio > 1.03)
             fail_msg("%d layers: the arena is %.3f times the most that lives at once", layers,
                      ratio);
+        assert_true(plan.memory.live_bytes <= plan.memory.bytes[MEMORY_ARENA]);
+        assert_true(plan.memory.live_bytes <= most_live_bytes(&plan.program));
+        assert_true(1.03 * (double)plan.memory.live_bytes >=
+                    (double)plan.memory.bytes[MEMORY_ARENA]);
         plan_release(&plan);
     }
 }

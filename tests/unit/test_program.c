@@ -118,6 +118,32 @@ static void test_program__inserts_between_operators(void **state)
     program_release(&p);
 }
 
+/* Operators 0 … 3; a and b go before 1, c before 3, d to the end. */
+static void test_program__inserts_many_at_once(void **state)
+{
+    static const int wanted[] = {0, 10, 11, 1, 2, 12, 3, 13};
+    static const int places[] = {1, 1, 3, 4};
+    struct program_op op = {.kind = OP_ALL_REDUCE, .section = PROGRAM_SECTION_EXCHANGE};
+    struct program_insertions list = {0};
+    struct program p;
+
+    (void)state;
+    program_init(&p, "test");
+    for (op.layer = 0; op.layer < 4; op.layer++)
+        (void)program_add_op(&p, &op);
+    for (int i = 0; i < 4; i++) {
+        op.layer = 10 + i;
+        program_insertions_add(&list, places[i], &op);
+    }
+    program_insert_ops(&p, &list);
+    assert_int_equal(p.op_count, 8);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(p.ops[i].layer, wanted[i]);
+    program_insert_ops(&p, &list); /* it is empty now */
+    assert_int_equal(p.op_count, 8);
+    program_release(&p);
+}
+
 static void test_program__sizes(void **state)
 {
     struct program_var var = {.type = PROGRAM_BF16, .ndim = 2, .shape = {3, 5}};
@@ -206,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_program__finds_companions_by_name),
         cmocka_unit_test(test_program__a_copy_is_equal_and_apart),
         cmocka_unit_test(test_program__inserts_between_operators),
+        cmocka_unit_test(test_program__inserts_many_at_once),
         cmocka_unit_test(test_program__sizes),
         cmocka_unit_test(test_program__verify_names_the_first_breach),
     };

@@ -12,9 +12,11 @@
  *              start and its rate: start + work / rate, fitted by least squares with the weight
  *              1 / seconds. Where a process has one thread, its processor time counts.
  *   links      All ranks run collectives at once, in groups of each number of ranks that divides
- *              theirs, through shared memory and through TCP over the loopback, each call behind
- *              a little computing, as in a step. If ranks take turns, a call costs the processor
- *              time that it needs; else the least mean of several rounds of calls.
+ *              theirs, through shared memory and through TCP over the loopback, each call on
+ *              other memory and behind a little computing, as in a step. If ranks take turns, a
+ *              call costs the processor time that it adds to the computing: also that of the
+ *              caches which other ranks have emptied. Else it is the least mean of several rounds
+ *              of calls. Three sizes give the seconds of a call, of a further round, and of bytes.
  *
  * Only the CPU is measured. The times between machines are those of TCP on this one.
  */
