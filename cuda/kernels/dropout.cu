@@ -41,9 +41,11 @@ __global__ void __launch_bounds__(THREADS) dropout_kernel(const struct arguments
         store_four(d.y, d.y_type, at, x);
         return;
     }
-    for (int l = at < 0 ? (int)-at : 0; l < 4 && l < left; l++)
-        store(d.y, d.y_type, at + l,
-              load(d.x, d.x_type, at + l) * (w.at[l] < a.limit ? 0.0f : a.scale));
+#pragma unroll
+    for (int l = 0; l < 4; l++)
+        if (at + l >= 0 && l < left)
+            store(d.y, d.y_type, at + l,
+                  load(d.x, d.x_type, at + l) * (w.at[l] < a.limit ? 0.0f : a.scale));
 }
 
 cudaError_t fleet_cuda_dropout(cudaStream_t stream, const struct fleet_cuda_dropout *d)
