@@ -176,6 +176,9 @@ check-cuda-asan: # a make of its own: the archives are of another variant
 	@ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 \
 	    tests/run.sh --variant asan $(call EMULATOR_PROGRAMS,asan)
 
+check-cuda-mutants: emulator-race ## do the tests find bugs that are planted in the kernels? minutes
+	@LDLIBS="$(LDLIBS)" tests/cuda_emulator/mutants.py
+
 # ---- on a GPU ------------------------------------------------------------------------------------
 # The rig's tests over libfleet_cuda.so, which they open as a trainer does (tests/gpu).
 build/device/%.o: %.c
@@ -206,4 +209,4 @@ bench-gpu: ## kernels and jobs on a GPU, beside PyTorch where installed: four mi
 
 -include $(shell find build/emulator build/device build/cuda build/cuda_fake -type f -name '*.d' 2>/dev/null)
 .PHONY: cuda cuda-sass cuda-missing cuda-toolkit emulator-race emulator-asan check-cuda-emulator \
-    check-cuda-race check-cuda-asan gpu-package check-gpu bench-gpu
+    check-cuda-race check-cuda-asan check-cuda-mutants gpu-package check-gpu bench-gpu
