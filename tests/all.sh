@@ -101,6 +101,7 @@ stage() {
         part "CUDA kernels under sanitizers" make -s -j2 check-cuda-asan
         part "CUDA toolkit" make -s cuda-toolkit
         part "CUDA library" make -s -j2 cuda
+        part "CUDA kernels without local memory" tools/cuda-sass.sh check
         ;;
     fuzz) part "fuzz targets, ${FUZZ_SECONDS:-10} s each" make -s -j2 fuzz ;;
     model) part "membership protocol, all histories of a model" make -s check-model ;;
