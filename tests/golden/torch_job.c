@@ -3,7 +3,7 @@
 /*
  * torch/jobs: whole jobs against PyTorch: NAME.yaml is run by `fleetjob run` on 1, 2, 3 and 4
  * workers (no more than it has leaves of the summation tree) and compared with NAME.json, step by
- * step.
+ * step. Models of text also run with tensors, stages and sequences that ranks share.
  *
  * Tolerances, as the recording's page reasons them: loss 2e-5 absolute, gradient norm 1e-4
  * relative, learning rate 1e-6 relative, norm of each final weight 1e-4 relative. c_attn.bias is
@@ -67,6 +67,15 @@ static char *link_surroundings(const struct recorded_job *job)
     return folder;
 }
 
+static void divide(cJSON *spec, const char *division)
+{
+    cJSON *strategy = cJSON_GetObjectItemCaseSensitive(spec, "strategy");
+
+    if (!strategy)
+        strategy = cJSON_AddObjectToObject(spec, "strategy");
+    cJSON_AddItemToObject(strategy, "hybrid_configs", cJSON_Parse(division));
+}
+
 /* A copy of the job that also writes a checkpoint, in a folder beside links to what it reads. JSON
  * is YAML too. */
 static char *write_copy(const struct recorded_job *job, char **out_folder)
@@ -85,6 +94,8 @@ static char *write_copy(const struct recorded_job *job, char **out_folder)
     cJSON_AddStringToObject(checkpoint, "path", "../checkpoints");
     cJSON_DeleteItemFromObjectCaseSensitive(training, "checkpoint");
     cJSON_AddItemToObject(training, "checkpoint", checkpoint);
+    if (job->division)
+        divide(cJSON_GetObjectItemCaseSensitive(copy, "spec"), job->division);
     text = fleet_json_print(copy);
     *out_folder = link_surroundings(job);
     fleet_strbuf_clear(&path);
@@ -227,6 +238,31 @@ void recorded_job_open(const struct golden_file *file, struct recorded_job *out)
     out->recorded = golden_json(golden_beside(recording));
 }
 
+/* The tokens of a micro-batch are an even number in all of these jobs. */
+static void run_divided(const struct golden_file *file, struct recorded_job *job)
+{
+    static const struct {
+        const char *words, *division;
+        int workers, heads; /* the heads must be a multiple of `heads` */
+    } divisions[] = {
+        {"a tensor", "{\"mp_degree\": 2}", 2, 2},
+        {"more ranks than heads of keys", "{\"mp_degree\": 4}", 4, 4},
+        {"a sequence and stages", "{\"pp_degree\": 2, \"sep_degree\": 2}", 4, 2},
+    };
+    FLEET_AUTO_JSON cJSON *text = recorded_job_read(file->path);
+    const cJSON *model = fleet_json_at(text, "spec.training.model.name");
+
+    if (strcmp(model->valuestring, "gpt") != 0 && strcmp(model->valuestring, "llama") != 0)
+        return;
+    for (size_t i = 0; i < FLEET_COUNT(divisions); i++) {
+        if ((int)number_at(text, "spec.training.model.heads", 1) % divisions[i].heads != 0)
+            continue;
+        job->division = divisions[i].division;
+        job->workers = divisions[i].workers;
+        golden_case(run_job, job, "on %d workers that share %s", job->workers, divisions[i].words);
+    }
+}
+
 void golden_torch_job(const struct golden_file *file)
 {
     struct recorded_job job;
@@ -237,5 +273,6 @@ void golden_torch_job(const struct golden_file *file)
     recorded_job_open(file, &job);
     for (job.workers = 1; job.workers <= most; job.workers++)
         golden_case(run_job, &job, "on %d workers", job.workers);
+    run_divided(file, &job);
     cJSON_Delete(job.recorded);
 }

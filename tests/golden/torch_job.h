@@ -15,7 +15,8 @@ struct recorded_job {
     char name[128];
     char folder[PATH_MAX]; /* of the recording */
     int workers;
-    cJSON *recorded; /* NAME.json */
+    const char *division; /* JSON of hybrid_configs; NULL: the workers only share the batch */
+    cJSON *recorded;      /* NAME.json */
 };
 
 struct job_tolerance {
