@@ -110,17 +110,21 @@ const struct knob_field *knobs_find(const struct knob_message *message, const ch
 const struct knob_field *knobs_at(const struct strategy *strategy, const char *path,
                                   const void **out_message)
 {
-    const char *dot = strchr(path, '.');
-    const struct knob_field *field;
-    char parent[64];
+    const struct knob_message *message = knobs_root();
+    const char *dot;
 
     *out_message = strategy;
-    if (!dot)
-        return knobs_find(knobs_root(), path, NULL);
-    (void)snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
-    field = knobs_find(knobs_root(), parent, NULL);
-    *out_message = knob_value(field, strategy);
-    return knobs_find(field->message(), dot + 1, NULL);
+    while ((dot = strchr(path, '.')) != NULL) {
+        const struct knob_field *field;
+        char parent[64];
+
+        (void)snprintf(parent, sizeof(parent), "%.*s", (int)(dot - path), path);
+        field = knobs_find(message, parent, NULL);
+        *out_message = knob_value(field, *out_message);
+        message = field->message();
+        path = dot + 1;
+    }
+    return knobs_find(message, path, NULL);
 }
 
 const char *knobs_closest(const struct knob_message *message, const char *name)

@@ -99,7 +99,7 @@ const struct knob_field *knobs_find(const struct knob_message *message, const ch
                                     enum knob_spelling *out_spelling);
 
 /*
- * The field at a path of one or two names ("amp", "amp_configs.incr_ratio"), which must exist.
+ * The field at a path of names ("amp", "amp_configs.incr_ratio"), which must exist.
  * *out_message becomes the struct inside `strategy` that holds the field.
  */
 const struct knob_field *knobs_at(const struct strategy *strategy, const char *path,

@@ -69,6 +69,11 @@ static const char one_at_a_time[] =
 static const char no_graph[] = "operators run in the order of the program, in one process a worker";
 static const char always_so[] = "it is always so here";
 static const char one_space[] = "all parameters lie in one flat space anyway";
+static const char divided_once[] = "gradients are divided once, after their sum";
+static const char early_buckets[] =
+    "each bucket is exchanged as soon as it is complete, beside the rest of the last backward pass";
+static const char same_parameters[] =
+    "what ranks that share tensors have in common is equal from the first step on, bit by bit";
 static const char known_shapes[] = "shapes of messages are known before the first step";
 
 static const struct {
@@ -100,11 +105,43 @@ static const struct {
     {"pipeline_configs.p2p_cache_shape", WHEN_SET, known_shapes},
     {"pipeline_configs.enable_partial_send_recv", WHEN_SET, known_shapes},
     {"amp_configs.use_fp16_guard", WHEN_SET, "no part of a model is marked with a guard"},
-    {"gradient_scale_configs.scale_gradient", WHEN_TRUE,
-     "gradients are divided once, after their sum"},
-    {"hybrid_configs.mp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
-    {"hybrid_configs.pp_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
-    {"hybrid_configs.sharding_configs", WHEN_SET, "it tunes Paddle's dynamic graph"},
+    {"gradient_scale_configs.scale_gradient", WHEN_TRUE, divided_once},
+    {"hybrid_configs.mp_configs.sync_param", WHEN_SET, same_parameters},
+    {"hybrid_configs.mp_configs.sync_grad", WHEN_SET, same_parameters},
+    {"hybrid_configs.mp_configs.sync_moment", WHEN_SET, same_parameters},
+    {"hybrid_configs.mp_configs.sync_mode", WHEN_SET, same_parameters},
+    {"hybrid_configs.mp_configs.mp_async_allreduce", WHEN_SET,
+     "one operator makes both gradients of a layer, so none is left to run beside the all-reduce"},
+    {"hybrid_configs.mp_configs.mp_skip_c_identity", WHEN_SET,
+     "programs have no identity operator"},
+    {"hybrid_configs.mp_configs.mp_fused_linear_param_grad_add", WHEN_SET,
+     "gradients of micro-batches are added along a fixed tree, not in the order of the products"},
+    {"hybrid_configs.mp_configs.need_broadcast_data", WHEN_SET,
+     "each rank reads the samples of its replica itself"},
+    {"hybrid_configs.mp_configs.recompute_allgather", WHEN_SET,
+     "recompute says what the backward pass makes again, exchanges among it"},
+    {"hybrid_configs.pp_configs.dp_comm_overlap", WHEN_SET, early_buckets},
+    {"hybrid_configs.pp_configs.sharding_comm_overlap", WHEN_SET, early_buckets},
+    {"hybrid_configs.pp_configs.delay_scale_loss", WHEN_SET, divided_once},
+    {"hybrid_configs.pp_configs.enable_timer", WHEN_SET,
+     "the log has the bubble of every generation anyway"},
+    {"hybrid_configs.pp_configs.profiling", WHEN_SET,
+     "the log has the bubble, and fleetjob plan --print-schedule the order of the passes"},
+    {"hybrid_configs.pp_configs.release_gradients", WHEN_SET,
+     "the memory of gradients is planned once and is the same in each step"},
+    {"hybrid_configs.pp_configs.overlap_p2p_comm", WHEN_SET,
+     "the messages of a stage end before its next pass"},
+    {"hybrid_configs.pp_configs.clear_every_step_cache", WHEN_SET, known_shapes},
+    {"hybrid_configs.pp_configs.use_batch_p2p_comm", WHEN_SET,
+     "messages in both directions are always posted together, else neighbours block each other"},
+    {"hybrid_configs.sharding_configs.tensor_fusion", WHEN_SET, one_space},
+    {"hybrid_configs.sharding_configs.fuse_optimizer", WHEN_SET, one_space},
+    {"hybrid_configs.sharding_configs.accumulate_steps", WHEN_SET,
+     "gradients are exchanged once an update; gradient_merge makes an update of several batches"},
+    {"hybrid_configs.sharding_configs.comm_overlap", WHEN_SET, early_buckets},
+    {"hybrid_configs.sharding_configs.split_param", WHEN_SET,
+     "each tensor has one owner; strategyOptions.partition says how owners are chosen"},
+    {"hybrid_configs.sharding_configs.use_reduce_avg", WHEN_SET, divided_once},
     {"fuse_grad_merge", WHEN_TRUE, "merged gradients lie in one flat space anyway"},
     {"without_graph_optimization", WHEN_SET, no_graph},
     {"execution_strategy", WHEN_SET, no_graph},
@@ -127,7 +164,8 @@ static const struct {
      "fuse_bn_add_act_ops fuses the end of a residual unit"},
     {"build_strategy.enable_auto_fusion", WHEN_TRUE,
      "fuse_elewise_add_act_ops, fuse_bn_act_ops and fuse_bn_add_act_ops name all that is fused"},
-    {"build_strategy.allow_cuda_graph_capture", WHEN_TRUE, "nothing captures CUDA graphs"},
+    {"build_strategy.allow_cuda_graph_capture", WHEN_TRUE,
+     "a trainer on a GPU captures CUDA graphs anyway"},
     {"build_strategy.reduce_strategy", WHEN_SET, one_order},
     {"build_strategy.debug_graphviz_path", WHEN_SET, "fleetjob plan --program prints the program"},
 };

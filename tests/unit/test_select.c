@@ -285,7 +285,7 @@ static void test_select__knobs_of_the_exchange_that_change_nothing_are_named(voi
         {"{'recompute': true, 'recompute_configs': {'checkpoints': ['x'], 'enable_tuning': true}}",
          "recompute_configs.enable_tuning"},
         {"{'hybrid_configs': {'dp_degree': 4, 'mp_configs': {'sync_param': true}}}",
-         "hybrid_configs.mp_configs"},
+         "hybrid_configs.mp_configs.sync_param"},
     };
     struct select_options options = {.policy = STRATEGY_FULL, .world_size = 4};
 
