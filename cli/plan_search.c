@@ -317,6 +317,7 @@ int plan_search_predict(const struct fleetjob *job, const struct plan *plan, con
     struct step_time time;
     struct links links;
 
+    request.has_buddies = plan->has_buddies;
     if (plan_search_links(file, &links, errors) < 0 ||
         step_time_predict(&request, &links, &time, errors) < 0)
         return -EINVAL;

@@ -166,15 +166,19 @@ void step_cell_seconds(const struct plan *plan, const struct links *links,
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* The share of all elements that a rank of the stage updates. */
+/* The share of all elements that a rank of the stage updates. A buddy updates two shards. */
 static double owned_share(const struct plan *plan, int stage)
 {
     double elements = (double)plan->parts.stages[stage].elements;
+    int shards = plan->parts.division.shards, replicas = plan_replicas(plan);
 
     if (plan->parts.elements == 0)
         return 0;
-    if (select_is_applied(&plan->selection, UNIT_SHARDING))
-        elements /= plan->parts.division.shards;
+    if (select_is_applied(&plan->selection, UNIT_SHARDING)) {
+        bool is_buddy = plan->has_buddies && replicas > 1 && replicas < 2 * shards;
+
+        elements *= (is_buddy ? 2.0 : 1.0) / shards;
+    }
     return elements / (double)plan->parts.elements;
 }
 
