@@ -40,6 +40,7 @@
 struct measured_job {
     const char *model, *optimizer, *strategy, *extra;
     bool has_images, has_held_out;
+    bool has_groups; /* more connections than those of the world, in shared memory */
     int workers, batch, micro_batch;
 };
 

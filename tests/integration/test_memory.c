@@ -106,23 +106,31 @@ static void complete(struct measured_job *job)
     job->micro_batch = job->micro_batch ? job->micro_batch : 2;
 }
 
+/* What a trainer of a tiny job holds that is not planned, and what is planned of shared memory. */
+static double tiny_baseline(int workers, const char *strategy)
+{
+    struct measured_job tiny = {.model = TINY,
+                                .optimizer = ADAMW,
+                                .strategy = strategy,
+                                .extra = "",
+                                .workers = workers,
+                                .batch = 2 * workers,
+                                .micro_batch = 1};
+    struct measure m;
+    double bytes;
+
+    measure(&tiny, &m);
+    bytes = m.anonymous - m.planned;
+    measure_release(&m);
+    return bytes;
+}
+
 static double baseline(int workers)
 {
     static double of_workers[TRAINERS_MAX + 1];
 
-    if (of_workers[workers] == 0) {
-        struct measured_job tiny = {.model = TINY,
-                                    .optimizer = ADAMW,
-                                    .strategy = "",
-                                    .extra = "",
-                                    .workers = workers,
-                                    .batch = 2 * workers,
-                                    .micro_batch = 1};
-        struct measure m;
-        measure(&tiny, &m);
-        of_workers[workers] = m.anonymous - m.planned;
-        measure_release(&m);
-    }
+    if (of_workers[workers] == 0)
+        of_workers[workers] = tiny_baseline(workers, "");
     return of_workers[workers];
 }
 
@@ -133,7 +141,7 @@ static double expect_planned(struct measured_job *job, double *out_planned)
     struct measure m;
 
     complete(job);
-    base = baseline(job->workers);
+    base = job->has_groups ? tiny_baseline(job->workers, job->strategy) : baseline(job->workers);
     measure(job, &m);
     grown = m.anonymous - base;
     print_message("%s%s%s on %d: planned %.0f kB, grown %.0f kB, %+.2f %%\n", job->model,
@@ -273,6 +281,19 @@ static void test_memory__is_what_was_planned_with_stages(void **state)
                          &planned);
 }
 
+/* Sums of halves, in blocks of ranks, which have connections of their own. */
+static void test_memory__is_what_was_planned_with_sums_in_two_levels(void **state)
+{
+    double planned;
+
+    (void)state;
+    (void)expect_planned(JOB(.model = GPT, .workers = 4, .has_groups = true,
+                             .strategy = "  strategy: {fp16_allreduce: true, "
+                                         "use_hierarchical_allreduce: true, "
+                                         "hierarchical_allreduce_inter_nranks: 2}\n"),
+                         &planned);
+}
+
 /* Two ranks have half of the tokens each. */
 static void test_memory__is_what_was_planned_with_shared_sequences(void **state)
 {
@@ -381,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_memory__is_what_was_planned_with_divided_gradients),
         cmocka_unit_test(test_memory__is_what_was_planned_with_divided_parameters),
         cmocka_unit_test(test_memory__is_what_was_planned_with_stages),
+        cmocka_unit_test(test_memory__is_what_was_planned_with_sums_in_two_levels),
         cmocka_unit_test(test_memory__is_what_was_planned_with_shared_sequences),
         cmocka_unit_test(test_memory__is_what_was_planned_with_more_in_a_step),
         cmocka_unit_test(test_memory__recompute_and_amp_lower_it),
