@@ -75,7 +75,8 @@ void supervisor_report_up(struct supervisor *s, int local_rank);
 void supervisor_trainer_failed(struct supervisor *s, int local_rank, struct member_failure *failure,
                                double now_ms);
 
-/* The time from the end of a generation until its trainers must have left it. */
+/* The time from the end of a generation until its trainers must have left it, and from the time
+ * when a trainer left it by itself until the hub must have ended it. */
 #define SUPERVISOR_LEAVE_MS 60000.0
 
 /* Own trainer: it was started. Report its phases to the hub. */

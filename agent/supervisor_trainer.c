@@ -13,10 +13,9 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 
-#define CLOSED_GRACE_MS   5000.0  /* between the end of a link and the end of its process */
-#define ALONE_MS          10000.0 /* until the hub ends a generation that a trainer has left */
-#define EXIT_RESTART      101     /* as in Paddle: the trainer asks for a restart */
-#define EXIT_RESTART_PLAN 102     /* the same, for a new parallel plan */
+#define CLOSED_GRACE_MS   5000.0 /* between the end of a link and the end of its process */
+#define EXIT_RESTART      101    /* as in Paddle: the trainer asks for a restart */
+#define EXIT_RESTART_PLAN 102    /* the same, for a new parallel plan */
 
 /* ---- what trainers say ----------------------------------------------------------------------- */
 
@@ -242,7 +241,7 @@ static void take_left(struct supervisor *s, int local_rank, int64_t left, double
         t->kill_at_ms = INFINITY;
     } else if (s->has_place) { /* the hub has not ended the generation: will it? */
         t->has_left = true;
-        t->kill_at_ms = now_ms + ALONE_MS;
+        t->kill_at_ms = now_ms + SUPERVISOR_LEAVE_MS;
     } else {
         t->state = TRAINER_WAITING;
         t->kill_at_ms = INFINITY;

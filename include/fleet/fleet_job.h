@@ -45,7 +45,7 @@ extern "C" {
  * generation ends, operations fail with FLEET_GENERATION_ENDED or FLEET_RANK_LOST, also those in
  * progress, and the process must call this function within 60 seconds, or the agent kills it. It
  * may call it by itself only if a rank was lost: a process that leaves a generation which goes on
- * is killed after 10 seconds. SIGTERM still means that the worker leaves.
+ * is killed after 60 seconds. SIGTERM still means that the worker leaves.
  *
  * -EINVAL: a variable is wrong, as in fleet_env_init(). -ENOTSUP: a later call without an agent.
  * -EPIPE: the agent is gone.

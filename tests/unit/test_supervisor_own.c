@@ -282,7 +282,7 @@ static void test_supervisor__an_own_trainer_that_stays_alone_is_killed(void **st
     (void)state;
     open_staying(&w);
     report(&w, "{\"waiting\": 1}");
-    w.now += 11000;
+    w.now += 61000;
     supervisor_tick(w.supervisor, w.now);
     expect(&w, "signal 0 9\n");
     supervisor_exited(w.supervisor, 0, SIGNALED(SIGKILL), w.now);
