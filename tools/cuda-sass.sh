@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 toolkit=$(tools/cuda-toolkit.sh find)
 if [ -z "$toolkit" ] || [ ! -x "$toolkit/bin/cuobjdump" ]; then
     echo "cuda-sass: no toolkit with cuobjdump (make cuda-toolkit)" >&2
+    [ "${1:-}" != check ] || { echo "0 passed, 0 failed, 1 skipped" && exit 0; }
     exit 2
 fi
 compgen -G 'build/cuda/kernels/*.o' >/dev/null || {
