@@ -182,6 +182,18 @@ static double owned_share(const struct plan *plan, int stage)
     return elements / (double)plan->parts.elements;
 }
 
+/* A rank adds up the gradients of its micro-batches: it reads two sums and writes one, elements that
+ * lie as far apart as those of the optimizer. */
+static double adding_seconds(const struct plan *plan, const struct links *links, int stage,
+                             double runs)
+{
+    const struct links_compute *compute = &links->compute;
+    double measured = compute->more[LINKS_OPTIMIZER - LINKS_ACTIVATION];
+    double rate = measured > 0 ? measured : compute->bytes;
+
+    return (runs - 1) * 3 * sizeof(float) * (double)plan->parts.stages[stage].elements / rate;
+}
+
 /* One stage as if its ranks had a processor each. */
 static void time_stage(const struct plan *plan, const struct step_profile *profile,
                        const struct links *links, int stage, double seconds[STEP_PARTS])
@@ -193,7 +205,8 @@ static void time_stage(const struct plan *plan, const struct step_profile *profi
     add_transfers(plan, stage, links, seconds);
     seconds[STEP_COMPUTE] =
         runs * stage_seconds(profile, stages, stage, plan->parts.division.model_ranks);
-    seconds[STEP_UPDATE] = profile->update * owned_share(plan, stage);
+    seconds[STEP_UPDATE] =
+        profile->update * owned_share(plan, stage) + adding_seconds(plan, links, stage, runs);
     seconds[STEP_BUBBLE] = (seconds[STEP_COMPUTE] + seconds[STEP_MODEL] + seconds[STEP_STAGES]) /
                            runs * (stages - 1) * plan->program.merge_steps;
 }

@@ -10,8 +10,8 @@
  *             backward; what tensor parallelism divides, divided by the model degree; and what it
  *             sends meanwhile
  *   pipeline  (M + P - 1) slots for M micro-batches and P stages, in 1F1B and F-then-B alike
- *   update    what is exchanged once an update, then the optimizer over the elements that a rank
- *             owns. Counted as if nothing overlapped; the runtime hides a part of it behind the
+ *   update    what is exchanged once an update, the sums of the micro-batches' gradients, then the
+ *             optimizer over the elements that a rank owns. Counted as if nothing overlapped; the runtime hides a part of it behind the
  *             backward pass.
  *   transfer  links_transfer_seconds()
  *
@@ -53,7 +53,7 @@ enum step_part {
     STEP_STAGES,   /* sent between stages */
     STEP_BUBBLE,   /* stages that wait for the first and last micro-batches */
     STEP_EXCHANGE, /* gradients and parameters, once an update */
-    STEP_UPDATE,   /* the optimizer */
+    STEP_UPDATE,   /* sums of gradients, and the optimizer */
     STEP_PARTS,
 };
 
