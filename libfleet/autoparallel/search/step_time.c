@@ -182,8 +182,8 @@ static double owned_share(const struct plan *plan, int stage)
     return elements / (double)plan->parts.elements;
 }
 
-/* A rank adds up the gradients of its micro-batches: it reads two sums and writes one, elements that
- * lie as far apart as those of the optimizer. */
+/* A rank adds up the gradients of its micro-batches: it reads two sums and writes one, in memory of
+ * the optimizer's kind. */
 static double adding_seconds(const struct plan *plan, const struct links *links, int stage,
                              double runs)
 {

@@ -11,8 +11,8 @@
  *             sends meanwhile
  *   pipeline  (M + P - 1) slots for M micro-batches and P stages, in 1F1B and F-then-B alike
  *   update    what is exchanged once an update, the sums of the micro-batches' gradients, then the
- *             optimizer over the elements that a rank owns. Counted as if nothing overlapped; the runtime hides a part of it behind the
- *             backward pass.
+ *             optimizer over the elements that a rank owns. Counted as if nothing overlapped; the
+ *             runtime hides a part of it behind the backward pass.
  *   transfer  links_transfer_seconds()
  *
  * If the ranks of a node are more than its processors, they take turns, links_share() ranks to a
