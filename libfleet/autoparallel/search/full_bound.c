@@ -148,8 +148,8 @@ static double operator_seconds(const struct full_base *base, struct excess exces
     return seconds / (excess.model * excess.sequence);
 }
 
-/* Computing and bubble of the slowest stage; the mean of all stages, with what is sent in layers;
- * and computing alone if ranks take turns. */
+/* Computing and bubble of the slowest stage; the mean of all stages, with what is sent in layers
+ * and the sums of gradients; and computing alone if ranks take turns. */
 double full_bound_seconds(const struct full_request *request, const struct full_base *base,
                           const struct full_choice *choice)
 {
@@ -163,7 +163,11 @@ double full_bound_seconds(const struct full_request *request, const struct full_
     double slot = is_rough ? 0 : step_slot_seconds(&base->profile, choice->pipeline, 1);
     double turns = links_share(request->links, request->devices) * total / stages * runs * merged;
 
-    return fmax(fmax(slot, mean) * (runs + stages - 1) * merged, turns) * (1 - 1e-9);
+    double slots = (runs + stages - 1) * merged;
+    double elements = base->elements_before[base->profile.layers] / excess.model / stages;
+    double adding = step_adding_seconds(request->links, elements, runs * merged);
+
+    return fmax(fmax(slot * slots, mean * slots + adding), turns) * (1 - 1e-9);
 }
 
 /* Weights, one sum of gradients and optimizer states of so many elements. */

@@ -182,16 +182,13 @@ static double owned_share(const struct plan *plan, int stage)
     return elements / (double)plan->parts.elements;
 }
 
-/* A rank adds up the gradients of its micro-batches: it reads two sums and writes one, in memory of
- * the optimizer's kind. */
-static double adding_seconds(const struct plan *plan, const struct links *links, int stage,
-                             double runs)
+double step_adding_seconds(const struct links *links, double elements, double runs)
 {
     const struct links_compute *compute = &links->compute;
     double measured = compute->more[LINKS_OPTIMIZER - LINKS_ACTIVATION];
     double rate = measured > 0 ? measured : compute->bytes;
 
-    return (runs - 1) * 3 * sizeof(float) * (double)plan->parts.stages[stage].elements / rate;
+    return (runs - 1) * 3 * sizeof(float) * elements / rate;
 }
 
 /* One stage as if its ranks had a processor each. */
@@ -206,7 +203,8 @@ static void time_stage(const struct plan *plan, const struct step_profile *profi
     seconds[STEP_COMPUTE] =
         runs * stage_seconds(profile, stages, stage, plan->parts.division.model_ranks);
     seconds[STEP_UPDATE] =
-        profile->update * owned_share(plan, stage) + adding_seconds(plan, links, stage, runs);
+        profile->update * owned_share(plan, stage) +
+        step_adding_seconds(links, (double)plan->parts.stages[stage].elements, runs);
     seconds[STEP_BUBBLE] = (seconds[STEP_COMPUTE] + seconds[STEP_MODEL] + seconds[STEP_STAGES]) /
                            runs * (stages - 1) * plan->program.merge_steps;
 }

@@ -79,6 +79,10 @@ double step_slot_seconds(const struct step_profile *profile, int stages, int mod
 void step_cell_seconds(const struct plan *plan, const struct links *links,
                        double seconds[OP_GROUP_CELL + 1][2]);
 
+/* Seconds in which a rank adds up the gradients of `runs` micro-batches: it reads two sums and
+ * writes one, at the rate of the optimizer's memory. */
+double step_adding_seconds(const struct links *links, double elements, double runs);
+
 const char *step_part_name(enum step_part part);
 
 #endif
