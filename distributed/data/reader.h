@@ -5,7 +5,8 @@
 /*
  * Reads one file through the user's shell commands. `download` writes the file to its output;
  * without it, the file itself is opened. That is the input of `pipe_command`, and the reader gives
- * the lines of its output. Both commands must end with exit code 0.
+ * the lines of its output. Both commands must end with exit code 0. What they write to stderr is
+ * written to ours. Processes that they leave behind are killed.
  */
 
 #include <stddef.h>
@@ -28,6 +29,7 @@ int reader_open(const struct reader_options *options, const char *file, struct r
  * Read the next line. Returns 1 and the line without its line end, which is valid until the next
  * call, or 0 after the last line. The text of an error begins with the file. -EIO: a command
  * failed. -ETIMEDOUT: the commands took too long and were killed. -EBADMSG: a line is too long.
+ * -EFBIG: they wrote more than FLEET_DATA_STDERR_MAX bytes to stderr, and were killed.
  */
 int reader_next(struct reader *reader, const char **line, size_t *length, struct fleet_error *err);
 

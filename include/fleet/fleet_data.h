@@ -15,7 +15,8 @@
  *    left, it has a single 0.
  *
  * Each file goes through pipe_command, a shell command that the user gives; it reads the file and
- * writes lines. The same seed and files give the same order.
+ * writes lines. What it writes to stderr goes to ours, up to FLEET_DATA_STDERR_MAX bytes a file. The
+ * same seed and files give the same order.
  *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
  * argument, NULL is fine) with one sentence. Errors of a file's content carry file and line.
@@ -36,6 +37,7 @@ extern "C" {
 #define FLEET_DATA_SLOTS_MAX   4096
 #define FLEET_DATA_THREADS_MAX 64
 #define FLEET_DATA_LINE_MAX    (16 << 20) /* bytes of a line */
+#define FLEET_DATA_STDERR_MAX  (1 << 20)  /* bytes of what the commands of one file write there */
 
 enum fleet_slot_type {
     FLEET_SLOT_FLOAT,
@@ -81,7 +83,7 @@ int fleet_dataset_set_files(struct fleet_dataset *dataset, const char *const *fi
 /*
  * Read all files, in their order with any number of threads; what was loaded before is
  * replaced, but only on success. -EBADMSG: a line that is wrong. -EIO: a command failed.
- * -ETIMEDOUT, -ENOMEM: a limit. -ENOTSUP: a queue.
+ * -ETIMEDOUT, -ENOMEM, -EFBIG (stderr): a limit. -ENOTSUP: a queue.
  */
 int fleet_dataset_load(struct fleet_dataset *dataset, struct fleet_error *err);
 

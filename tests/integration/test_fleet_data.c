@@ -212,8 +212,18 @@ static void test_fleet_data__lines_go_through_the_users_commands(void **state)
     o.pipe_command = "cat /dev/zero | tr '\\0' 1";
     assert_int_equal(load(&o, ""), -EBADMSG);
     assert_non_null(strstr(err.text, "/file:1: the line is longer than"));
+    o.pipe_command = "cat; yes >&2";
+    assert_int_equal(load(&o, "1 1 2 1 2 1 5\n"), -EFBIG);
+    assert_non_null(
+        strstr(err.text, "/file: the commands wrote more than 1048576 bytes to stderr"));
+    o.pipe_command = "cat; exec >&-; yes >&2";
+    assert_int_equal(load(&o, "1 1 2 1 2 1 5\n"), -EFBIG);
+    o.pipe_command = "cat; sleep 1000 >&- &"; /* it keeps stderr */
+    assert_int_equal(load(&o, "1 1 2 1 2 1 5\n"), 0);
     o.pipe_command = "sleep 1000";
     o.timeout_ms = 200;
+    assert_int_equal(load(&o, ""), -ETIMEDOUT);
+    o.pipe_command = "exec >&- 2>&-; sleep 1000";
     assert_int_equal(load(&o, ""), -ETIMEDOUT);
 }
 
