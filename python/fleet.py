@@ -252,7 +252,8 @@ def _copy(tensor):
     if hasattr(tensor, "copy"):
         return tensor.copy()
     view = memoryview(tensor)
-    return memoryview(bytearray(view)).cast(view.format.lstrip("@=<"))
+    kind, copy = view.format.lstrip("@=<"), memoryview(bytearray(view))
+    return copy.cast(kind, view.shape) if view.ndim > 1 and view.nbytes else copy.cast(kind)
 
 
 def reduce_scatter(tensor, tensor_list, op=ReduceOp.SUM, group=None, sync_op=True):

@@ -42,13 +42,15 @@ class DataParallel:
 
     def __init__(self, parameters, comm_buffer_size=25, last_comm_buffer_size=1,
                  find_unused_parameters=False, group=None):
+        options = _Options(comm_buffer_size, last_comm_buffer_size, find_unused_parameters)
+        self._begin(parameters, _c.fleet_ddp_new, _handle(group), ctypes.byref(options))
+
+    def _begin(self, parameters, function, *arguments):
         self._places = {name: i for i, (name, _, _) in enumerate(parameters)}
         self._parameters = parameters
         self._items, self._keep = _list(parameters)
         self._ddp = ctypes.c_void_p()
-        options = _Options(comm_buffer_size, last_comm_buffer_size, find_unused_parameters)
-        _call(_c.fleet_ddp_new, self._items, len(parameters), _handle(group),
-              ctypes.byref(options), ctypes.byref(self._ddp))
+        _call(function, self._items, len(parameters), *arguments, ctypes.byref(self._ddp))
 
     def __del__(self):
         _c.fleet_ddp_free(self._ddp)
@@ -119,30 +121,53 @@ class _ShardOptions(ctypes.Structure):
                 ("merge_avg", ctypes.c_bool)]
 
 
+class Optimizer:
+    """update(part) changes part.value[0 … part.count) by part.gradient; `states` numbers beside
+    each element are in part.state. All values are float32."""
+
+    def __init__(self, update, parameters, states=0):
+        self.parameters, self._problem = list(parameters), None
+
+        def run(_context, part):
+            try:
+                update(part.contents)
+            except BaseException as problem:  # C cannot carry it: step() raises it
+                self._problem = self._problem or problem
+
+        self._structure = _Optimizer(_UPDATE(run), None, states)
+
+    def _check(self):
+        problem, self._problem = self._problem, None
+        if problem:
+            raise problem
+
+
 class GroupSharded:
-    """What group_sharded_parallel() returns: step() exchanges, updates and brings values to all."""
+    """An optimizer that exchanges gradients, updates, and brings the values to all ranks."""
     _sharded = None
 
-    def __init__(self, parameters, update, states, level, group, segment_size):
-        self._items, self._keep = _list(parameters)
-        self._callback = _UPDATE(lambda _context, one: update(one.contents))
-        optimizer = _Optimizer(self._callback, None, states)
-        options = _ShardOptions(segment_size)
+    def __init__(self, optimizer, function, *arguments):
+        self._optimizer = optimizer
+        self._items, self._keep = _list(optimizer.parameters)
         self._sharded = ctypes.c_void_p()
-        _call(_c.fleet_group_shard, self._items, len(parameters), ctypes.byref(optimizer),
-              level.encode(), ctypes.byref(options), _handle(group), ctypes.byref(self._sharded))
+        _call(function, self._items, len(self._keep), ctypes.byref(optimizer._structure),
+              *arguments, ctypes.byref(self._sharded))
 
     def __del__(self):
         _c.fleet_group_shard_free(self._sharded)
 
     def step(self):
-        _call(_c.fleet_group_shard_step, self._sharded, None, None)
+        """The gradients are 0 afterwards. True: this call has updated the values."""
+        updated = ctypes.c_bool()
+        _call(_c.fleet_group_shard_step, self._sharded, None, ctypes.byref(updated))
+        self._optimizer._check()
+        return updated.value
 
 
 def group_sharded_parallel(model, optimizer, level, group=None, segment_size=2**20, states=0):
-    """optimizer(update) changes update.value[0 … update.count) by update.gradient; `states` numbers
-    beside each element are in update.state. All values are float32."""
-    return GroupSharded(model, optimizer, states, level, group, segment_size)
+    """optimizer: the function `update` of Optimizer."""
+    return GroupSharded(Optimizer(optimizer, model, states), _c.fleet_group_shard, level.encode(),
+                        ctypes.byref(_ShardOptions(segment_size)), _handle(group))
 
 
 def save_group_sharded_model(model, output, optimizer=False):

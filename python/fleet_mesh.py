@@ -97,6 +97,11 @@ def _list(placements):
     return (_Placement * max(len(placements), 1))(*placements), len(placements)
 
 
+def _copies(placements):
+    """Placements of their own memory."""
+    return [_Placement(one.kind, one.dimension, one.op) for one in placements]
+
+
 class _Owner:
     """Frees a tensor of the library; the tensor and the views of its memory hold it."""
 
@@ -107,22 +112,49 @@ class _Owner:
         _c.fleet_dtensor_free(self.handle)
 
 
+def _is_tensor(value):
+    try:
+        return not memoryview(value).readonly
+    except TypeError:
+        return False
+
+
+def _new(kind, shape):
+    """A tensor of zeros."""
+    count = 1
+    for length in shape:
+        count *= length
+    memory = memoryview(bytearray(count * memoryview(bytearray(8)).cast(kind).itemsize))
+    return memory.cast(kind, list(shape)) if count else memory.cast(kind)
+
+
+def _view(tensor, owner):
+    """The memory of a tensor of the library as a memoryview, which holds its owner."""
+    shape, kind = list(tensor.shape[:tensor.dimensions]), _FORMATS[tensor.type]
+    count = 1
+    for length in shape:
+        count *= length
+    size = memoryview(bytearray(8)).cast(kind).itemsize
+    data = (ctypes.c_char * (count * size)).from_address(tensor.data)
+    data._owner = owner
+    view = memoryview(data).cast("B").cast(kind)
+    return view.cast("B").cast(kind, shape) if count and shape else view
+
+
 class DistTensor:
+    """name and grad are for parameters: shard_layer() sets the name, the trainer sets grad."""
+    name = grad = None
+
     def __init__(self, handle, mesh):
-        self._owner, self._handle, self.process_mesh = _Owner(handle), handle, mesh
-        tensor = _c.fleet_dtensor_local(handle)[0]
+        self.process_mesh = mesh
+        self._set(handle)
+
+    def _set(self, handle):
+        self._owner, self._handle = _Owner(handle), handle
         whole = _c.fleet_dtensor_global(handle)[0]
-        self.placements = _c.fleet_dtensor_placements(handle)[:mesh.ndim]
+        self.placements = _copies(_c.fleet_dtensor_placements(handle)[:self.process_mesh.ndim])
         self.shape = list(whole.shape[:whole.dimensions])
-        shape, kind = list(tensor.shape[:tensor.dimensions]), _FORMATS[tensor.type]
-        count = 1
-        for length in shape:
-            count *= length
-        size = memoryview(bytearray(8)).cast(kind).itemsize
-        data = (ctypes.c_char * (count * size)).from_address(tensor.data)
-        data._owner = self._owner
-        view = memoryview(data).cast("B").cast(kind)
-        self.local = view.cast("B").cast(kind, shape) if count and shape else view
+        self.local = _view(_c.fleet_dtensor_local(handle)[0], self._owner)
 
     def _local_value(self):
         return self.local

@@ -62,12 +62,15 @@ class _ServerOptions(ctypes.Structure):
 
 
 _c.fleet_ps_step.restype = ctypes.c_int64
+_c.fleet_init_role.restype = ctypes.c_void_p
 _worker = _server = None
 
 
 def _role():
-    role = ctypes.c_void_p()
-    _call(_c.fleet_role_from_env, False, ctypes.byref(role))
+    """The role of fleet_strategy.init(); without it that of the variables."""
+    role = ctypes.c_void_p(_c.fleet_init_role())
+    if not role:
+        _call(_c.fleet_role_from_env, False, ctypes.byref(role))
     return role
 
 

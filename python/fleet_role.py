@@ -37,6 +37,9 @@ class _RoleMaker:
         texts = function(self._handle, ctypes.byref(count))
         return [texts[i].decode() for i in range(count.value)]
 
+    def _is_collective(self):
+        return _c.fleet_role_is_collective(self._handle)
+
     def is_worker(self):
         return _c.fleet_role_is_worker(self._handle)
 

@@ -452,7 +452,7 @@ static void test_distributed__examples_of_paddle_in_python(void **state)
 {
     (void)state;
     assert_int_equal(system("bash tests/python/run.sh collectives messages streams rpc host roles "
-                            "training data files"),
+                            "training data files layers recompute"),
                      0);
 }
 

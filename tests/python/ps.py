@@ -7,16 +7,21 @@ import tempfile
 rank = int(os.environ["PADDLE_TRAINER_ID"])
 endpoint = os.environ.pop("PADDLE_TRAINER_ENDPOINTS").split(",")[0]
 os.environ.update(PADDLE_PSERVERS_IP_PORT_LIST=endpoint, PADDLE_TRAINERS_NUM="1",
-                  PADDLE_TRAINER_ID="0", TRAINING_ROLE="TRAINER" if rank else "PSERVER",
+                  PADDLE_TRAINER_ID="0", TRAINING_ROLE="none" if rank else "PSERVER",
                   POD_IP=endpoint.split(":")[0], PADDLE_PORT=endpoint.split(":")[1])
 
 import fleet  # noqa: E402
 import fleet_ps as ps  # noqa: E402
+import fleet_role as role  # noqa: E402
+import fleet_strategy as strategy  # noqa: E402
 
 if rank == 0:
     ps.init_server()
     ps.run_server()
 else:
+    me = role.UserDefinedRoleMaker(current_id=0, role=role.WORKER, worker_num=1,
+                                   server_endpoints=[endpoint])
+    strategy.init(me)
     try:
         ps.init_worker(a_sync=True, a_sync_configs={"use_ps_gpu": 1})
         raise AssertionError("use_ps_gpu is not refused")
