@@ -15,8 +15,8 @@
  *    left, it has a single 0.
  *
  * Each file goes through pipe_command, a shell command that the user gives; it reads the file and
- * writes lines. Its stderr goes to ours, up to FLEET_DATA_STDERR_MAX bytes a file. The same seed and
- * files give the same order.
+ * writes lines. Its stderr goes to ours, up to FLEET_DATA_STDERR_MAX bytes a file. The same seed
+ * and files give the same order.
  *
  * Every function that can fail returns 0 or a negative errno value, and then fills *err (the last
  * argument, NULL is fine) with one sentence. Errors of a file's content carry file and line.
