@@ -118,7 +118,7 @@ static void test_cublaslt__an_older_gpu_refuses_fp8(void **state)
     (void)state;
     build(&rig, &c);
     for (int capability = 80; capability <= 90; capability++) {
-        char text[8];
+        char text[16];
         (void)snprintf(text, sizeof(text), "%d", capability);
         assert_int_equal(setenv("FAKE_CUDA_CAPABILITY", text, 1), 0);
         backend = open_backend();
