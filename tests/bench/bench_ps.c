@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "include/fleet/fleet_ps.h"
+#include "tests/support/free_port.h"
 
 #define WIDTH 64
 #define BATCH 200
@@ -52,19 +53,6 @@ static void need(int rc)
         return;
     (void)fprintf(stderr, "bench_ps: %s\n", err.text);
     exit(1);
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    if (bind(fd, (struct sockaddr *)&address, size) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &size) != 0)
-        exit(1);
-    (void)close(fd);
-    return ntohs(address.sin_port);
 }
 
 /* Requests -1, -2 … have all keys in their order; others some here and there. */

@@ -7,7 +7,6 @@
  * rank. A process reports a failure by exit code 1 and a line on the standard error.
  */
 
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,13 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "include/fleet/fleet.h"
+#include "tests/support/free_port.h"
 
 #define PROCESSES_MAX 4
 
@@ -38,19 +37,6 @@ static char master[32]; /* the address of rank 0 */
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
-
-/* A port that was free a moment ago. */
-static inline int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
 
 static inline void set_number(const char *name, int value)
 {
