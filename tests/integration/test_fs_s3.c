@@ -14,6 +14,7 @@
 #include "tests/integration/cutting_proxy.h"
 #include "tests/integration/fs_fixture.h"
 #include "tests/integration/minio_fixture.h"
+#include "tests/support/free_port.h"
 
 #define BUCKET "s3://fleet"
 #define PART   (5 << 20)
@@ -65,16 +66,13 @@ static void await_minio(void)
 
 static int start_all(void **state)
 {
-    int listener;
-
     if (!minio[0])
         return 0;
     if (setup(state) != 0)
         return -1;
     assert_int_equal(mkdir(in("data"), 0777), 0);
     assert_int_equal(mkdir(in("data/fleet"), 0777), 0); /* the bucket */
-    listener = proxy_socket(0, true, &server_port);
-    (void)close(listener);
+    server_port = free_port();
     start_minio();
     await_minio();
     cutting_proxy_start(&proxy, server_port);

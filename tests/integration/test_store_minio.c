@@ -9,6 +9,7 @@
 #include "tests/integration/cutting_proxy.h"
 #include "tests/integration/minio_fixture.h"
 #include "tests/integration/store_job_fixture.h"
+#include "tests/support/free_port.h"
 
 #define GRADIENTS "sharding: true, sharding_configs: {stage: 2}"
 
@@ -36,7 +37,7 @@ static int start_all(void **state)
     home = job_run_folder();
     if (mkdir(at_home("data"), 0777) != 0 || mkdir(at_home("data/fleet"), 0777) != 0)
         return -1;
-    (void)close(proxy_socket(0, true, &server_port));
+    server_port = free_port();
     server = minio_start(minio, home, server_port);
     cutting_proxy_start(&proxy, server_port);
     words_folder = "words";

@@ -5,11 +5,15 @@ cd "$(dirname "$0")/../.."
 FLEET_LIBRARY=$PWD/build/lib/libfleet.so
 export FLEET_LIBRARY PYTHONPATH=python PYTHONDONTWRITEBYTECODE=1 FLEET_WORLD_SECRET=examples
 read -r a b < <(python3 -c '
-import socket
-s = [socket.socket() for _ in range(2)]
-for one in s:
-    one.bind(("127.0.0.1", 0))
-print(*[one.getsockname()[1] for one in s])')
+import random, socket
+ports = []
+for port in random.sample(range(20000, 30000), 100):  # outgoing connections have others
+    try:
+        socket.socket().bind(("127.0.0.1", port))
+        ports.append(port)
+    except OSError:
+        pass
+print(*ports[:2])')
 export PADDLE_TRAINERS_NUM=2 PADDLE_TRAINER_ENDPOINTS=127.0.0.1:$a,127.0.0.1:$b
 export PADDLE_MASTER_ENDPOINT=127.0.0.1:$a PADDLE_PG_TIMEOUT=60000
 for group in "$@"; do
