@@ -342,6 +342,7 @@ int plan_search(const struct fleetjob *job, const struct plan_search_options *op
                                    .strategy = &job->spec.strategy,
                                    .policy = options->policy,
                                    .options = &job->spec.strategy_options,
+                                   .has_buddies = job->spec.run_policy.elastic.replicas > 0,
                                    .devices = (int)options->devices,
                                    .links = &links};
 

@@ -65,6 +65,8 @@ void divisions_digest_job(const struct fleetjob *job, char out[DIVISIONS_DIGEST_
     fleet_json_set_string(json, "strategyText", job->spec.strategy_text);
     fleet_json_set_number(json, "policy", job->spec.strategy_policy);
     fleet_json_set_number(json, "processes", (double)job->spec.worker.processes_per_pod);
+    if (job->spec.run_policy.elastic.replicas == 0)
+        fleet_json_set_bool(json, "hasBuddies", false);
     digest_json(json, out);
 }
 

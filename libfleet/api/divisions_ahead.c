@@ -59,6 +59,7 @@ static bool predict(const struct fleetjob *job, struct division *out)
         return false;
     request = plan_request_of(&spec->training, &spec->strategy, spec->strategy_policy,
                               &spec->strategy_options, (int)world);
+    request.has_buddies = spec->run_policy.elastic.replicas > 0;
     request.only_explain = request.is_draft = true;
     if (plan_build(&request, &plan, &errors) < 0) {
         fleet_errors_release(&errors);

@@ -154,6 +154,7 @@ static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
                                  .is_elastic = job->spec.worker.elastic,
                                  .policy = job->spec.strategy_policy,
                                  .node_ranks = (int)job->spec.worker.processes_per_pod,
+                                 .has_buddies = job->spec.run_policy.elastic.replicas > 0,
                                  .micro_batch = &micro_batch};
 
     if (!job->spec.has_training || !job->spec.auto_parallel)

@@ -119,6 +119,7 @@ static bool search(const struct context_apply *a, struct full_choice *out)
                                    .strategy = a->strategy,
                                    .policy = a->job->policy,
                                    .options = a->options,
+                                   .has_buddies = a->job->has_buddies,
                                    .devices = (int)a->job->world,
                                    .links = &links};
     struct fleet_errors found = {0};

@@ -73,6 +73,7 @@ struct context_job {
     enum strategy_policy policy;
     double memory;        /* bytes of a rank; 0: no limit is known */
     int node_ranks;       /* ranks of a node */
+    bool has_buddies;     /* runPolicy.elastic.replicas */
     int64_t *micro_batch; /* written: the size that was chosen; NULL: not wanted */
 };
 

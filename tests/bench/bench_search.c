@@ -54,6 +54,7 @@ static void search_divisions(void)
     struct training_config training;
     struct full_request request = {.training = &training,
                                    .policy = STRATEGY_FULL,
+                                   .has_buddies = true,
                                    .devices = 1024,
                                    .memory = 80e9,
                                    .links = &links};

@@ -24,6 +24,7 @@
 
 #define FULL "parallel_mode: auto_parallel, gradients_mean: true, search: full"
 #define BIG  "{name: gpt, layers: 12, heads: 12, width: 768, context: 128}"
+#define WIDE "{name: gpt, layers: 1, heads: 1, width: 1024, context: 16}"
 #define TINY "{name: gpt, layers: 2, heads: 4, width: 64, context: 64}"
 
 struct parts {
@@ -83,6 +84,7 @@ static void find(const struct fleetjob *job, double memory, struct full_choice *
                                    .strategy = &given,
                                    .policy = job->spec.strategy_policy,
                                    .options = &job->spec.strategy_options,
+                                   .has_buddies = job->spec.run_policy.elastic.replicas > 0,
                                    .devices = (int)job->spec.worker.replicas,
                                    .memory = memory,
                                    .links = &links};
@@ -122,6 +124,20 @@ static void test_context_full__runs_the_best_that_fits(void **state)
                                 .context = FULL,
                                 .model = BIG},
                 1200.0 * 1024 * 1024 - 2 * 12 * 1024 * 1024);
+}
+
+/* A model of one layer and one head is divided by sharding alone, and on two ranks each is the
+ * buddy of the other. So 210 MiB are enough only for a job that has no buddies. */
+static void test_context_full__plans_with_the_buddies_of_the_job(void **state)
+{
+    struct parts parts = {.worker = "replicas: 2, resources: {limits: {memory: 210Mi}}",
+                          .context = FULL,
+                          .model = WIDE};
+
+    (void)state;
+    expect_error(&parts, "spec.autoParallel.search: none of ");
+    parts.spec = "  runPolicy: {elastic: {replicas: 0}}\n";
+    expect_best(&parts, (210.0 - 2 * 12) * 1024 * 1024);
 }
 
 static void test_context_full__says_when_the_micro_batch_is_another(void **state)
@@ -233,6 +249,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_context_full__runs_the_best_that_fits),
+        cmocka_unit_test(test_context_full__plans_with_the_buddies_of_the_job),
         cmocka_unit_test(test_context_full__says_when_the_micro_batch_is_another),
         cmocka_unit_test(test_context_full__contradicts_with_both_names),
         cmocka_unit_test(test_context_full__takes_the_rates_of_the_job),

@@ -141,6 +141,7 @@ static void plan_one(struct brute *brute, const struct full_choice *choice)
     training.micro_batch_size = choice->micro_batch;
     full_strategy(brute->request->strategy, choice, &strategy);
     request = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, world);
+    request.has_buddies = brute->request->has_buddies;
     request.only_explain = request.is_draft = true;
     if (plan_build(&request, &plan, &errors) < 0) {
         fleet_errors_release(&errors);
@@ -280,6 +281,7 @@ static void test_full_search__equals_brute_force(void **state)
         struct training_config training;
         struct full_request request = {.training = &training,
                                        .policy = STRATEGY_FULL,
+                                       .has_buddies = seed / 4 % 2,
                                        .devices = (int)draw(key, &counter, 1, 8.99),
                                        .memory = 1e18,
                                        .links = &links};

@@ -14,11 +14,14 @@ struct plan_request full_plan_request(const struct full_request *request,
                                       const struct training_config *training,
                                       const struct full_choice *choice, struct strategy *strategy)
 {
+    struct plan_request plan;
     int world =
         choice->data * choice->sharding * choice->pipeline * choice->sequence * choice->model;
 
     full_strategy(request->strategy, choice, strategy);
-    return plan_request_of(training, strategy, request->policy, request->options, world);
+    plan = plan_request_of(training, strategy, request->policy, request->options, world);
+    plan.has_buddies = request->has_buddies;
+    return plan;
 }
 
 int full_plan(const struct full_request *request, const struct training_config *training,

@@ -58,6 +58,7 @@ struct full_request {
     const struct strategy *strategy; /* the job's; degrees in it are replaced. NULL: none */
     enum strategy_policy policy;
     const struct strategy_options *options; /* NULL: the defaults */
+    bool has_buddies;                       /* of plan_request: runPolicy.elastic.replicas */
     int devices;
     double memory; /* bytes of one device */
     const struct links *links;
