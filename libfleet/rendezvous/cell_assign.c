@@ -70,6 +70,7 @@ static bool is_held(const struct seats *s, int cell, const bool *stays, int shar
 
 /* In which pass a survivor may be chosen. */
 enum pass {
+    PASS_NEEDED,
     PASS_OWN,   /* for its own shard, which no other one has, … */
     PASS_BUDDY, /* … for the one that it has as a buddy */
     PASS_OWN_IN_PART,
@@ -87,6 +88,8 @@ static bool is_chosen(const struct seats *s, const struct cell_member *member, c
         pass == PASS_OWN_IN_PART || pass == PASS_BUDDY_IN_PART || pass == PASS_HOLDER_IN_PART;
     int shard = member->shards[pass == PASS_BUDDY || pass == PASS_BUDDY_IN_PART];
 
+    if (pass == PASS_NEEDED)
+        return member->is_needed;
     if (pass == PASS_ANY)
         return true;
     if (!member->holds || (member->lacks && !may_lack))
@@ -101,7 +104,7 @@ static void choose_survivors(const struct seats *s, int cell, bool *stays)
 {
     int left = seats_of(s, cell);
 
-    for (enum pass pass = PASS_OWN; pass < PASSES; pass++)
+    for (enum pass pass = PASS_NEEDED; pass < PASSES; pass++)
         for (size_t i = 0; i < s->member_count && left > 0; i++)
             if (s->members[i].cell == cell && !stays[i] &&
                 is_chosen(s, &s->members[i], stays, pass)) {

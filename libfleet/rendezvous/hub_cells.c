@@ -10,6 +10,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/rendezvous/cell_assign.h"
+#include "libfleet/rendezvous/cell_cover.h"
 #include "libfleet/rendezvous/cell_lines.h"
 #include "libfleet/rendezvous/hub_internal.h"
 #include "libfleet/strategy/cells.h"
@@ -186,10 +187,49 @@ static struct cell_member describe(const struct hub *hub, const struct hub_peer 
     return member;
 }
 
+/* In their seats the members give up a line that the ready ones hold. */
+static bool loses_a_line(const struct hub *hub, struct hub_peer *const *list,
+                         const struct cell_member *members, size_t count, int seats)
+{
+    FLEET_AUTO_FREE struct hub_peer **chosen = calloc((size_t)seats + 1, sizeof(*chosen));
+    FLEET_AUTO_FREE int *places = calloc((size_t)seats + 1, sizeof(*places));
+    size_t kept = 0;
+    int shard;
+
+    fleet_assert(chosen && places);
+    for (size_t i = 0; i < count; i++)
+        if (members[i].seat != CELL_NONE) {
+            chosen[kept] = list[i];
+            places[kept++] = members[i].seat;
+        }
+    return hub_cells_are_whole(hub) && hub_cells_kept(hub, chosen, places, kept, &shard) >= 0;
+}
+
+/* Mark the members that keep all lines. */
+static bool mark_needed(const struct hub *hub, struct hub_peer *const *list,
+                        struct cell_member *members, size_t count, int seats)
+{
+    FLEET_AUTO_FREE struct cell_holder *holders = calloc(count + 1, sizeof(*holders));
+
+    fleet_assert(holders != NULL);
+    for (size_t i = 0; i < count; i++)
+        if (members[i].holds && members[i].cell != CELL_NONE)
+            holders[i] =
+                (struct cell_holder){.part = part_of(hub, &list[i]->status.part, list[i]->place),
+                                     .cell = members[i].cell};
+    if (!cell_cover(holders, count, &hub->policy.grid, hub->policy.ranks_of_member, seats))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        members[i].is_needed = holders[i].is_needed;
+    return true;
+}
+
 size_t hub_cells_choose(const struct hub *hub, struct hub_peer **list, size_t count, int seats,
                         int *places)
 {
     FLEET_AUTO_FREE struct cell_member *members = calloc(count + 1, sizeof(*members));
+    const struct topology *grid = &hub->policy.grid;
+    int ranks = hub->policy.ranks_of_member;
     size_t kept = 0, placed = 0;
     bool is_whole;
 
@@ -201,8 +241,11 @@ size_t hub_cells_choose(const struct hub *hub, struct hub_peer **list, size_t co
     for (size_t i = 0; i < count && placed > 0; i++) /* the indices below a smaller number are whole
                                                         replicas */
         members[i].wish = list[i]->index;
-    is_whole = cell_assign(members, count, &hub->policy.grid, hub->policy.ranks_of_member, seats);
+    is_whole = cell_assign(members, count, grid, ranks, seats);
     fleet_assert(is_whole);
+    if (loses_a_line(hub, list, members, count, seats) &&
+        mark_needed(hub, list, members, count, seats))
+        (void)cell_assign(members, count, grid, ranks, seats);
     for (size_t i = 0; i < count; i++)
         if (members[i].seat != CELL_NONE) {
             list[kept] = list[i];

@@ -16,9 +16,9 @@
 
 #define SEATS_MAX 12
 /* Nothing is divided into shards. */
-#define MEMBER(last, cell, holds)                                              \
-    {                                                                          \
-        last, cell, holds, false, {CELL_NONE, CELL_NONE}, CELL_NONE, CELL_NONE \
+#define MEMBER(last, cell, holds)                                                     \
+    {                                                                                 \
+        last, cell, holds, false, false, {CELL_NONE, CELL_NONE}, CELL_NONE, CELL_NONE \
     }
 #define NEW MEMBER(CELL_NONE, CELL_NONE, false)
 

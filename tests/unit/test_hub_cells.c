@@ -250,6 +250,47 @@ static void test_hub_cells__prefers_a_member_that_holds_all(void **state)
     stop();
 }
 
+/*
+ * Five members of two trainers each may stay in cells 0 and 1, and four seats are theirs. Shard 0
+ * is held by member 0 for cell 0 and by member 2 for cell 1, since a trainer of each has died; the
+ * others hold shard 1, one of them in the place where it was a generation before
+ * (SEED=4000701925).
+ */
+static void test_hub_cells__keeps_members_that_hold_a_shard_for_one_process_each(void **state)
+{
+    struct hub_policy p = cell_policy(1, 4, 2);
+    static const int places[] = {0, 1, 2, 3, 3}, lacking[] = {2, 0, 1, 0, 0};
+
+    (void)state;
+    start(1, 5, NULL);
+    p.ranks_of_member = 2;
+    configure(&p);
+    for (int i = 0; i < 5; i++)
+        w.peers[i].processes = 2;
+    form(4);
+    progress(0, 2, 5);
+    ready(4);
+    for (int i = 0; i < 5; i++) {
+        w.peers[i].status.step = 5;
+        w.peers[i].status.state_generation = hub_generation(w.hub);
+        w.peers[i].status.part = (struct fleet_part){.division = {4, 2, true},
+                                                     .first = places[i],
+                                                     .count = 1,
+                                                     .rank = 2 * places[i],
+                                                     .world = 8,
+                                                     .lacking = lacking[i]};
+    }
+    heartbeat(4);
+    for (int i = 0; i < 4; i++)
+        left_generation(i);
+    tick(1000);
+    assert_int_equal(members_of(0), 4);
+    assert_int_equal(step_of(0), 5);
+    assert_true(w.peers[2].place >= 0);
+    assert_int_equal(count_events(HUB_EVENT_STATE_LOST), 0);
+    stop();
+}
+
 /* The connection of the only holder of cell 1 is gone: it is waited for. If cell 0 were lost, too,
  * there would be nothing to wait for. */
 static void test_hub_cells__waits_for_a_holder_only_if_it_completes_the_state(void **state)
@@ -314,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_hub_cells__believes_members_and_not_their_places),
         cmocka_unit_test(test_hub_cells__counts_the_processes_of_a_member),
         cmocka_unit_test(test_hub_cells__prefers_a_member_that_holds_all),
+        cmocka_unit_test(test_hub_cells__keeps_members_that_hold_a_shard_for_one_process_each),
         cmocka_unit_test(test_hub_cells__a_leader_is_lost_between_record_and_assignment),
         cmocka_unit_test(test_hub_cells__waits_for_a_holder_only_if_it_completes_the_state),
     };
