@@ -22,6 +22,7 @@ refuses() { # refuses JOB MEMBERS PODS WORDS…
     eventually "$LIMIT" trains_with cells 4 4
     kubectl scale fj cells --replicas=5
     eventually "$LIMIT" trains_with cells 4 5
+    eventually "$LIMIT" field_is cells workers.spares 1
     condition_says cells Accepted Valid 'of 5 workers 4 train and 1 wait as spares: 2 ranks share a model'
     condition_says cells Running '4 workers train'
     field_is cells reason ''

@@ -286,6 +286,7 @@ void hub_view_refresh(struct hub_view *view, const struct hub *hub)
     count = hub_members(hub, members, count);
     for (size_t i = 0; i < view->silent_count; i++)
         view->silent[i].is_awaited = hub_is_awaited(hub, view->silent[i].pod_uid);
+    view->spares = hub_spares(hub);
     view->ready = 0;
     for (size_t i = 0; i < count; i++)
         view->ready += members[i].is_connected && members[i].state != MESSAGE_STATE_STARTING;

@@ -46,6 +46,7 @@ struct hub_view {
     int members;                        /* of that generation */
     bool is_learning;             /* made for a running job; its members have not connected yet */
     int ready;                    /* members that train or are ready to train */
+    int spares;                   /* of them have no seat, where ranks share a model */
     bool has_run;                 /* a generation has committed a step under this hub */
     int64_t first_step_wall_ms;   /* when; 0 = not yet */
     double lost_ms;               /* time in restarts since then */

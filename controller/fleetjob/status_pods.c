@@ -24,6 +24,7 @@ static int64_t at_least(const struct pass *pass, int64_t now, int64_t before)
 void status_count_workers(struct pass *pass)
 {
     struct fleetjob_workers *workers = &pass->status->workers;
+    const struct hub_view *hub = &pass->in->hub;
     FLEET_AUTO_STRBUF struct fleet_strbuf selector = {0};
     int64_t succeeded = 0, failed = 0;
 
@@ -34,11 +35,14 @@ void status_count_workers(struct pass *pass)
     pass->status->has_workers = true;
     workers->desired = pass->desired;
     workers->active = pass->active;
-    if (pass->in->hub.is_hosted && !pass->in->hub.is_learning && !pass->in->hub.is_superseded)
-        workers->ready = pass->in->hub.ready; /* otherwise the recorded count is the best
-                                               * information */
+    if (hub->is_hosted && !hub->is_learning && !hub->is_superseded) {
+        workers->ready = hub->ready; /* otherwise the recorded counts are the best information */
+        workers->spares = hub->spares;
+    }
     if (workers->ready > workers->active)
         workers->ready = workers->active;
+    if (workers->spares > workers->ready)
+        workers->spares = workers->ready;
     workers->succeeded = at_least(pass, succeeded, pass->before->workers.succeeded);
     workers->failed = at_least(pass, failed, pass->before->workers.failed);
     fleet_strbuf_appendf(&selector, "%s=%s", WELLKNOWN_LABEL_JOB, pass->in->job->metadata.name);

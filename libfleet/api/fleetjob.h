@@ -207,7 +207,7 @@ struct fleetjob_status {
     struct fleet_int_map attempts; /* by index, zero left out */
     bool has_workers;
     struct fleetjob_workers {
-        int64_t desired, active, ready, succeeded, failed;
+        int64_t desired, active, ready, spares, succeeded, failed;
         char *selector;
     } workers;
     bool has_servers;

@@ -130,6 +130,11 @@ static const struct fleet_field workers_fields[] = {
      .default_text = "0",
      .description = "Workers that train or are ready to, spares included. "
                     "rendezvous.members of them train."},
+    {.name = "spares",
+     .kind = FLEET_FIELD_INT,
+     .offset = offsetof(struct fleetjob_workers, spares),
+     .description = "Ready workers that have no seat in the newest generation, if ranks share a "
+                    "model. Absent if there are none."},
     {.name = "succeeded",
      .kind = FLEET_FIELD_INT,
      .offset = offsetof(struct fleetjob_workers, succeeded),

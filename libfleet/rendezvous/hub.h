@@ -314,7 +314,9 @@ enum hub_phase hub_phase(const struct hub *hub);
 int hub_members_max(const struct hub *hub); /* by the policy */
 struct fleet_generation hub_generation(const struct hub *hub);
 int hub_generation_members(const struct hub *hub); /* of that; 0 = none, or not known yet */
-int64_t hub_epoch(const struct hub *hub);          /* of the generations it makes */
+/* Ranks share a model: ready members that the running generation has no seat for. Otherwise 0. */
+int hub_spares(const struct hub *hub);
+int64_t hub_epoch(const struct hub *hub); /* of the generations it makes */
 
 /* The newest generation that is known to have made a step, or none. */
 struct fleet_generation hub_trained(const struct hub *hub);

@@ -309,6 +309,15 @@ int hub_generation_members(const struct hub *hub)
     return hub->newest_members;
 }
 
+int hub_spares(const struct hub *hub)
+{
+    int spares = 0;
+
+    for (size_t i = 0; i < hub->peer_count; i++)
+        spares += hub_form_is_candidate(hub, hub->peers[i]) && hub->peers[i]->place < 0;
+    return hub_cells_are_used(hub) && hub->phase == HUB_RUNNING ? spares : 0;
+}
+
 int64_t hub_epoch(const struct hub *hub)
 {
     return hub->epoch;

@@ -98,11 +98,13 @@ static void test_hub_cells__the_spare_is_used_first(void **state)
     start_cells(1, 5, 1, NULL);
     train(4, 1);
     ready(4);
+    assert_int_equal(hub_spares(w.hub), 1);
     fail_trainer(1);
     for (int i = 0; i < 4; i++)
         if (i != 1)
             left_generation(i);
     tick(1000);
+    assert_int_equal(hub_spares(w.hub), 0);
     assert_int_equal(members_of(0), 4);
     assert_int_equal(w.peers[4].place, 1); /* the seat of the one that is gone */
     assert_int_equal(step_of(0), 5);
