@@ -281,12 +281,13 @@ static void nccl_follow(struct comm_device *d, struct backend *queue)
     (void)use(d, queue);
 }
 
-static bool nccl_captures(void)
+static enum comm_device_captures nccl_captures(void)
 {
     int version = 0;
 
-    return graph_wants_communication() && nccl->ncclGetVersion(&version) == ncclSuccess &&
-           version >= NCCL_CAPTURES;
+    if (nccl->ncclGetVersion(&version) != ncclSuccess || version < NCCL_CAPTURES)
+        return COMM_DEVICE_CAPTURES_NONE;
+    return graph_wants_communication();
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -21,11 +21,13 @@ bool graph_is_wanted(void)
     return !text || strcmp(text, "0") != 0;
 }
 
-bool graph_wants_communication(void)
+enum comm_device_captures graph_wants_communication(void)
 {
     const char *text = getenv(GRAPH_ENV);
 
-    return graph_is_wanted() && (!text || strcmp(text, "kernels") != 0);
+    if (!graph_is_wanted() || (text && strcmp(text, "kernels") == 0))
+        return COMM_DEVICE_CAPTURES_NONE;
+    return text && strcmp(text, "all") == 0 ? COMM_DEVICE_CAPTURES_ALL : COMM_DEVICE_CAPTURES_TRIED;
 }
 
 /* What is captured can run without a graph, unless the device is lost. */

@@ -8,13 +8,14 @@
  * they want with other queues; a copy in this one waits (device.h, first_use). The second queue
  * joins the capture when it waits for an event of the first one, and the first one must wait for
  * it before the end. Environment: FLEET_CUDA_GRAPH=0 does without graphs; with "kernels" they end
- * where ranks communicate.
+ * where ranks communicate; with "all" they hold communication that no GPU has run in a graph, too.
  *
  * -ENOTSUP: CUDA does not capture such work, or has no memory for the graph. It is logged once.
  */
 
 #include <stdbool.h>
 
+#include "agent/runtime/comm/device.h"
 #include "cuda/device.h"
 
 #define GRAPH_ENV "FLEET_CUDA_GRAPH"
@@ -22,7 +23,7 @@
 struct backend_graph;
 
 bool graph_is_wanted(void);
-bool graph_wants_communication(void);
+enum comm_device_captures graph_wants_communication(void);
 
 int graph_begin(struct cuda_device *device, cudaStream_t stream, struct fleet_error *err);
 int graph_end(struct cuda_device *device, cudaStream_t stream, struct backend_graph **out,

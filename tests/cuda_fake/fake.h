@@ -20,7 +20,8 @@
  *                       after it if the code is sticky; with a FILE only in the process that makes
  *                       this file
  *   FAKE_CUDA_GRAPHED   a file that the first launch of a graph makes
- *   FAKE_CUDA_GRAPHED_OTHER  the same of a graph with another library's work
+ *   FAKE_CUDA_GRAPHED_OTHER  a file that gets a byte from each launch of a graph with another
+ *                       library's work
  *   FAKE_CUDA_REPORT    a file that gets a line at the end of each process: the most bytes of the
  *                       device that it held at once, and the number of its allocations there
  *   FAKE_CUDA_MEMORY    bytes of the device (1 GiB)

@@ -225,10 +225,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph,
 static void leave_mark(const char *variable)
 {
     const char *path = getenv(variable);
-    int fd = path ? open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) : -1;
+    int file = path && path[0] ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
 
-    if (fd >= 0)
-        (void)close(fd);
+    if (file < 0)
+        return;
+    if (write(file, "x", 1) != 1)
+        fake_die("cannot write to %s", path);
+    (void)close(file);
 }
 
 static struct CUevent_st *event_of(struct CUgraphExec_st *executable, const struct item *from)
@@ -276,7 +279,7 @@ static void count_item(struct CUgraphExec_st *executable, struct item *item)
 
 static void launch(struct CUgraphExec_st *executable, struct CUstream_st *stream)
 {
-    static bool has_other;
+    bool has_other = false;
 
     executable->branches[0] = stream;
     count_item(executable, fake_put_record(stream, executable->start));
@@ -289,10 +292,10 @@ static void launch(struct CUgraphExec_st *executable, struct CUstream_st *stream
                    from->kind == ITEM_RECORD ? fake_put_record(to, event_of(executable, from))
                    : from->kind == ITEM_WAIT ? fake_put_wait(to, event_of(executable, from))
                                              : put_copy(to, from));
-        if (from->kind == ITEM_EXTERNAL && !has_other)
-            leave_mark("FAKE_CUDA_GRAPHED_OTHER");
         has_other |= from->kind == ITEM_EXTERNAL;
     }
+    if (has_other)
+        leave_mark("FAKE_CUDA_GRAPHED_OTHER");
     if (launches++ == 0)
         leave_mark("FAKE_CUDA_GRAPHED");
 }

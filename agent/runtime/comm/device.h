@@ -82,6 +82,13 @@ enum comm_device_stage {
     COMM_DEVICE_ENDED, /* all that was put has run */
 };
 
+/* Which operators that communicate may be part of a graph. */
+enum comm_device_captures {
+    COMM_DEVICE_CAPTURES_NONE,
+    COMM_DEVICE_CAPTURES_TRIED, /* those that ran in a graph on a GPU */
+    COMM_DEVICE_CAPTURES_ALL,   /* also those that only the fakes ran in one */
+};
+
 struct comm_device_library {
     const char *name; /* "nccl" */
 
@@ -123,8 +130,8 @@ struct comm_device_library {
     int (*collective)(struct comm_device *device, struct backend *queue,
                       const struct comm_call *call, struct fleet_error *err);
 
-    /* Can operations of this version become part of a graph (backend.h)? */
-    bool (*captures)(void);
+    /* Which operations of this version may become part of a graph (backend.h)? */
+    enum comm_device_captures (*captures)(void);
 
     /* test() of COMM_DEVICE_ENDED is about all that is in `queue` now. */
     void (*follow)(struct comm_device *device, struct backend *queue);
@@ -162,6 +169,10 @@ bool comm_has_device(const struct comm *comm);
  */
 int comm_device_capture(struct comm *comm, const struct comm_call *call, double deadline_ms,
                         struct fleet_error *err);
+
+/* comm_device_capture() if `is_captured`, else comm_run(). */
+int comm_device_run(struct comm *comm, const struct comm_call *call, bool is_captured,
+                    double deadline_ms, struct fleet_error *err);
 
 /*
  * Work of this rank alone for the next call of `comm`, in the queue of that call. The memory lasts

@@ -111,6 +111,7 @@ static int run_gather(const struct communication_work *x, const float *held, flo
         gather_copy(x->backend, x->op, held, out);
         return 0;
     }
+    x->c->gather->is_captured = x->is_captured;
     return gather_run(x->c->gather, x->c->groups[OP_GROUP_REPLICAS], x->backend, x->op, held, out,
                       communication_deadline(x), x->err);
 }

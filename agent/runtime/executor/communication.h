@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "agent/runtime/backend/backend.h"
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/executor/hierarchy.h"
 #include "libfleet/plan/tree.h"
 
@@ -33,8 +34,7 @@ struct communication {
     void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
     bool any_order; /* reductions may add in an order of the device's library */
-    bool captures;  /* on all ranks: operators may be part of a graph, and all replicas have a
-                       micro-batch */
+    enum comm_device_captures captures; /* on all ranks; all replicas have a micro-batch */
     bool is_even;   /* all replicas have equally many micro-batches */
 
     double (*deadline_ms)(void *context); /* for an operation that starts now */
@@ -68,12 +68,18 @@ size_t communication_workspace(const struct communication *c, const struct progr
  * while the queue of `backend` is captured; the operator has run before.
  */
 bool communication_can_capture(const struct communication *c, const struct program_op *op);
+/* What else a graph of communication depends on: the round of divided sums. */
+int64_t communication_round(const struct communication *c);
+
 int communication_capture(const struct communication *c, struct backend *backend,
                           const struct program *program, const struct program_op *op,
                           const void *in, void *out, struct fleet_error *err);
 
 /* The groups of some operators: bit g is the group of the axes g. */
 typedef uint64_t communication_groups;
+
+/* Those whose ranks run `op` together. */
+communication_groups communication_groups_of(const struct program_op *op);
 
 /* Has each rank of the groups called this with `is_ready`? Then *out is true. */
 int communication_agree(const struct communication *c, communication_groups groups, bool is_ready,

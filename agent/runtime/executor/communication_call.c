@@ -16,8 +16,7 @@ double communication_deadline(const struct communication_work *x)
 
 int communication_make(const struct communication_work *x, const struct comm_call *call)
 {
-    return x->is_captured ? comm_device_capture(x->comm, call, communication_deadline(x), x->err)
-                          : comm_run(x->comm, call, communication_deadline(x), x->err);
+    return comm_device_run(x->comm, call, x->is_captured, communication_deadline(x), x->err);
 }
 
 enum comm_reduction communication_reduction(const struct program_op *op)

@@ -7,23 +7,60 @@
 #include "agent/runtime/comm/comm.h"
 #include "agent/runtime/comm/device.h"
 #include "agent/runtime/executor/communication_internal.h"
+#include "agent/runtime/executor/divided_sum.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/plan/gathers.h"
+
+/* gather.h */
+static unsigned int axes_of(const struct program_op *op)
+{
+    return gathers_is(op) ? OP_GROUP_REPLICAS : op->attributes.group;
+}
+
+communication_groups communication_groups_of(const struct program_op *op)
+{
+    return UINT64_C(1) << axes_of(op);
+}
+
+int64_t communication_round(const struct communication *c)
+{
+    return c->divided ? c->divided->done : 0;
+}
+
+/* A replica without a micro-batch runs other sections. */
+static bool have_all_replicas_one(const struct communication *c)
+{
+    return c->is_even || (c->divided && divided_sum_is_full(c->divided));
+}
+
+/* What is divided has sums that differ from round to round, each with a graph of its own. */
+static bool can_capture_divided(const struct communication *c, const struct comm *comm,
+                                const struct program_op *op)
+{
+    if (c->captures < COMM_DEVICE_CAPTURES_ALL || !comm_has_device(comm))
+        return false;
+    if (gathers_is(op))
+        return c->gather != NULL;
+    return c->divided && divided_sum_is_full(c->divided) &&
+           divided_sum_is_on_device(c->divided, comm);
+}
 
 /* Other operators use the host's memory, or messages of another length each time. A group of this
  * rank alone leaves nothing to do, or a copy by way of the host. */
 bool communication_can_capture(const struct communication *c, const struct program_op *op)
 {
-    const struct comm *comm = c->groups[op->attributes.group];
-    bool is_divided = op->kind == OP_TREE_SUM && op->attributes.owned;
+    const struct comm *comm = c->groups[axes_of(op)];
+    bool is_divided = (op->kind == OP_TREE_SUM && op->attributes.owned) || gathers_is(op);
     bool is_one_message = op->kind == OP_SEND || op->kind == OP_RECEIVE;
 
-    if (!c->captures || is_divided || is_one_message || gathers_is(op) || c->messages.all)
+    if (!c->captures || is_one_message || c->messages.all)
         return false;
-    if (!c->is_even && op->section == PROGRAM_SECTION_MICRO_BATCH &&
-        op->attributes.group & OP_GROUP_REPLICAS)
+    if (op->section == PROGRAM_SECTION_MICRO_BATCH && axes_of(op) & OP_GROUP_REPLICAS &&
+        !have_all_replicas_one(c))
         return false;
-    return comm && comm->world > 1 && communication_uses_device(comm, op);
+    if (!comm || comm->world == 1)
+        return false;
+    return is_divided ? can_capture_divided(c, comm, op) : communication_uses_device(comm, op);
 }
 
 /* The communicators of the groups, each once. Returns their number. */

@@ -99,6 +99,7 @@ int communication_run_divided(const struct communication_work *x, float *bucket)
 
     if (!sum) /* a rank that only looks at its own micro-batch */
         return 0;
+    sum->is_captured = x->is_captured;
     if (x->op->section == PROGRAM_SECTION_MICRO_BATCH)
         return divided_sum_add(sum, x->comm, x->backend, communication_range(x->op), bucket,
                                x->c->workspace, communication_deadline(x), x->err);

@@ -96,6 +96,11 @@ void divided_sum_set_round(struct divided_sum *sum, int64_t round)
     sum->done = round * sum->world;
 }
 
+bool divided_sum_is_full(const struct divided_sum *sum)
+{
+    return sum->leaves - sum->done >= sum->world;
+}
+
 size_t divided_sum_workspace(struct divided_sum *sum, struct divided_range range)
 {
     int64_t limit = adders_limit(sum->map, sum->space, range.first, range.first + range.count);

@@ -47,6 +47,7 @@ struct divided_sum {
     float *const *slots; /* device memory */
     int64_t leaves;      /* of the update at work; 0: nothing is summed */
     int64_t done;        /* in earlier rounds */
+    bool is_captured;    /* the call at work becomes part of a graph; nothing runs */
 
     struct comm_message *messages; /* [message_capacity], of the call at work */
     int message_count, message_capacity;
@@ -65,6 +66,14 @@ void divided_sum_next_round(struct divided_sum *sum);
 /* The round that runs next, from 0 on. The parts of a stage of a pipeline do not run round by
  * round. */
 void divided_sum_set_round(struct divided_sum *sum, int64_t round);
+
+/* Do the devices of `comm` add? Only then a call can be part of a graph (comm/device.h). The answer
+ * is the same on all ranks. */
+bool divided_sum_is_on_device(const struct divided_sum *sum, const struct comm *comm);
+
+/* Each rank has a micro-batch in the round that runs next, and it is summed. The answer is the same
+ * on all ranks. */
+bool divided_sum_is_full(const struct divided_sum *sum);
 
 /* Bytes of workspace on the host for a range. It is called for each range before the first
  * update. */

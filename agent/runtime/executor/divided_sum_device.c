@@ -77,7 +77,7 @@ static int exchange_parts(const struct round *r, double deadline_ms)
     }
     call.messages = sum->messages;
     call.message_count = sum->message_count;
-    return comm_run(r->comm, &call, deadline_ms, r->err);
+    return comm_device_run(r->comm, &call, sum->is_captured, deadline_ms, r->err);
 }
 
 /* ---- additions ------------------------------------------------------------------------------- */
@@ -204,5 +204,5 @@ int divided_sum_share_on_device(struct divided_sum *sum, struct comm *comm, stru
             divided_sum_post_shares(sum, i, divided_sum_place(sum, i, 0, sum->pieces[i].first));
     call.messages = sum->messages;
     call.message_count = sum->message_count;
-    return comm_run(comm, &call, deadline_ms, err);
+    return comm_device_run(comm, &call, sum->is_captured, deadline_ms, err);
 }

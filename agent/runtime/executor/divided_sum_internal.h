@@ -27,9 +27,6 @@ void divided_sum_post_shares(struct divided_sum *sum, int number, float *data);
 
 /* ---- divided_sum_device.c -------------------------------------------------------------------- */
 
-/* Do the devices of `comm` add? The answer is the same on all ranks. */
-bool divided_sum_is_on_device(const struct divided_sum *sum, const struct comm *comm);
-
 /* As divided_sum_add(), in the queue of `backend`; update at work: leaves > done. */
 int divided_sum_add_on_device(struct divided_sum *sum, struct comm *comm, struct backend *backend,
                               struct divided_range range, float *bucket, double deadline_ms,

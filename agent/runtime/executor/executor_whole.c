@@ -46,7 +46,7 @@ static bool can_capture(const struct executor *executor, int first, int end,
                            : !can_capture_communication(executor, launch->op, scalars))
             return false;
         if (!launch->kernel)
-            *groups |= UINT64_C(1) << launch->op->attributes.group;
+            *groups |= communication_groups_of(launch->op);
     }
     return true;
 }
@@ -158,6 +158,7 @@ static int replay(struct work *w, struct fleet_error *err)
         .end = executor->first[(whole->ahead ? PROGRAM_SECTION_EXCHANGE : whole->section) + 1],
         .bases = *whole->bases,
         .ahead = whole->ahead ? *whole->ahead : (struct executor_bases){{NULL}},
+        .round = communication_round(executor->bound),
         .seed = whole->scalars->seed,
         .evaluation = whole->scalars->evaluation};
     const struct graphs_part part = {run_plain, capture, agree, w};

@@ -255,7 +255,7 @@ static int run_on_device(struct device_gather *d, const struct program_op *op, c
     rc = each_part(d, starts, put_part);
     call.message_count = g->message_count;
     if (rc == 0)
-        rc = comm_run(d->comm, &call, deadline_ms, d->err);
+        rc = comm_device_run(d->comm, &call, g->is_captured, deadline_ms, d->err);
     return rc < 0 ? rc : each_part(d, starts, widen_part);
 }
 

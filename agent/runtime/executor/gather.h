@@ -36,6 +36,7 @@ struct gather {
     struct comm_message *messages; /* [message_count], of the call at work */
     struct gather_piece *pieces;   /* [piece_count], the same */
     int message_count, piece_count;
+    bool is_captured; /* the call at work becomes part of a graph; nothing runs */
 };
 
 /* For the gathers of `program` as rank `replica` of the map's replicas runs them. Both are

@@ -60,7 +60,7 @@ int graphs_count(const struct graphs *graphs)
 
 static bool is_same(const struct graph_key *a, const struct graph_key *b)
 {
-    return a->first == b->first && a->end == b->end && a->seed == b->seed &&
+    return a->first == b->first && a->end == b->end && a->round == b->round && a->seed == b->seed &&
            a->evaluation == b->evaluation && memcmp(&a->bases, &b->bases, sizeof(a->bases)) == 0 &&
            memcmp(&a->ahead, &b->ahead, sizeof(a->ahead)) == 0;
 }

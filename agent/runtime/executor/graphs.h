@@ -26,6 +26,7 @@ struct graphs;
 struct graph_key {
     int first, end;                     /* launches of the executor */
     struct executor_bases bases, ahead; /* `ahead`: of the exchange that starts in it */
+    int64_t round;                      /* communication_round() */
     uint64_t seed;
     bool evaluation;
 };

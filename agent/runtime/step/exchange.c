@@ -154,7 +154,7 @@ static int open_groups(struct trainer *trainer, struct fleet_error *err)
 
 /* What a rank says of itself. */
 #define HAS_LIBRARY 1
-#define CAPTURES    2 /* communication may be part of graphs */
+#define CAPTURES    1 /* from this bit on: enum comm_device_captures */
 
 /* Does each rank have the library? A rank without it says why, once. */
 static int agree_on_library(struct trainer *trainer, const struct comm_device_library **library,
@@ -169,14 +169,15 @@ static int agree_on_library(struct trainer *trainer, const struct comm_device_li
 
     fleet_assert(all != NULL);
     if (is_there && backend_captures(trainer->device.backend) && (*library)->captures())
-        mine |= CAPTURES;
+        mine |= (uint8_t)((*library)->captures() << CAPTURES);
     rc = comm_all_gather(trainer->net.comm, &mine, sizeof(mine), all, trainer_deadline_ms(trainer),
                          err);
-    trainer->net.groups.captures = rc == 0;
+    trainer->net.groups.captures = rc == 0 ? COMM_DEVICE_CAPTURES_ALL : COMM_DEVICE_CAPTURES_NONE;
     for (int r = 0; r < world && rc == 0; r++) {
         if (!all[r])
             *library = NULL;
-        trainer->net.groups.captures &= (all[r] & CAPTURES) != 0;
+        if (trainer->net.groups.captures > (enum comm_device_captures)(all[r] >> CAPTURES))
+            trainer->net.groups.captures = all[r] >> CAPTURES;
     }
     if (rc == 0 && !is_there && !has_said) {
         has_said = true;
@@ -302,11 +303,11 @@ int exchange_open(struct trainer *trainer, struct fleet_error *err)
                                 .deadline_ms = deadline_of,
                                 .context = trainer};
     bring_sums(trainer, c);
-    trainer->net.groups.captures = false;
+    trainer->net.groups.captures = COMM_DEVICE_CAPTURES_NONE;
     if ((rc = open_device(trainer, c->in_compute_queue, err)) < 0)
         return rc;
-    c->captures = trainer->net.groups.captures &&
-                  trainer->generation.range.leaves >= trainer->generation.replicas;
+    if (trainer->generation.range.leaves >= trainer->generation.replicas)
+        c->captures = trainer->net.groups.captures;
     if ((rc = open_groups(trainer, err)) < 0 || (rc = reserve_workspace(trainer, err)) < 0)
         return rc;
     return executor_bind(trainer->device.executor, c, err);

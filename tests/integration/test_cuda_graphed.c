@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Jobs whose CUDA graphs hold communication that no GPU has run in a graph (FLEET_CUDA_GRAPH=all),
+ * over the fakes (cuda_fixture.h): the bits are those without graphs, also after a killed trainer,
+ * a lost device and a failing NCCL.
+ */
+#include <sys/stat.h>
+
+#include "tests/integration/cuda_fixture.h"
+#include "tests/support/job_killer.h"
+
+#define SETTINGS 3
+
+static const struct model small = {
+    "gpt",
+    "{name: gpt, layers: 1, heads: 2, width: 16, context: 8, dropout: 0.1}",
+    "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}",
+    4,
+    8,
+    2};
+
+static const char stage_3[] =
+    "{sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.001}}";
+
+/* Three workers have no graph of the round in which one of them has no micro-batch. */
+static const struct division {
+    const char *strategy, *workers;
+} divisions[] = {{"{sharding: true, sharding_configs: {stage: 2}}", "2"},
+                 {"{sharding: true, sharding_configs: {stage: 2}}", "3"},
+                 {stage_3, "2"},
+                 {"{amp: true, sharding: true, sharding_configs: {stage: 3}}", "2"},
+                 {"{sharding: true, sharding_configs: {stage: 3}, "
+                  "hybrid_configs: {mp_degree: 2, sharding_degree: 2}}",
+                  "4"}};
+
+static long length_of(const char *path)
+{
+    struct stat status;
+
+    return stat(path, &status) == 0 ? (long)status.st_size : 0;
+}
+
+static void train(const struct model *m, const struct division *division, struct job_run *out)
+{
+    FLEET_AUTO_FREE char *path = write_divided_job(m, "", division->strategy);
+
+    run_on("cuda", path, division->workers, NULL, NULL, out);
+    if (out->exit_code != 0)
+        fail_msg("%s on %s workers: exit %d: %s", division->strategy, division->workers,
+                 out->exit_code, out->errors);
+    expect_success(out, m->steps);
+    assert_null(strstr(out->errors, "without a CUDA graph"));
+}
+
+static void test_cuda_graphed__no_bit_changes(void **state)
+{
+    static const char *const settings[SETTINGS] = {"0", NULL, "all"};
+    FLEET_AUTO_FREE char *mark = fleet_file_join(folder, "graphed-nccl");
+
+    (void)state;
+    set("FAKE_CUDA_GRAPHED_OTHER", mark);
+    for (size_t i = 0; i < FLEET_COUNT(divisions); i++) {
+        struct job_run runs[SETTINGS];
+        long launches[SETTINGS]; /* of graphs with communication */
+
+        for (int s = 0; s < SETTINGS; s++) {
+            set("FLEET_CUDA_GRAPH", settings[s]);
+            (void)unlink(mark);
+            train(&small, &divisions[i], &runs[s]);
+            launches[s] = length_of(mark);
+            assert_string_equal(runs[s].sha256, runs[0].sha256);
+        }
+        if (launches[0] != 0 || launches[2] <= launches[1])
+            fail_msg("%s on %s workers: %ld, %ld, %ld graphs with communication",
+                     divisions[i].strategy, divisions[i].workers, launches[0], launches[1],
+                     launches[2]);
+        for (int s = 0; s < SETTINGS; s++)
+            job_run_release(&runs[s]);
+    }
+    set("FLEET_CUDA_GRAPH", NULL);
+    set("FAKE_CUDA_GRAPHED_OTHER", NULL);
+}
+
+/* ---- what is lost ---------------------------------------------------------------------------- */
+
+/* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
+static bool strike(const void *context, int steps)
+{
+    struct model model = small;
+    FLEET_AUTO_FREE char *path = NULL;
+    struct job_killer killer = {.every = 3, .rounds = 1, .victims = 1, .first = true};
+    struct job_run calm, struck;
+    bool is_hit;
+
+    (void)context;
+    model.steps = steps;
+    path = write_divided_job(&model, "checkpoint: {path: saved, everySteps: 1}, ", stage_3);
+    job_run_may_lose_state = true;
+    set("FLEET_CUDA_GRAPH", "all");
+    run_on("cuda", path, "2", job_killer_watch, &killer, &struck);
+    set("FLEET_CUDA_GRAPH", NULL);
+    job_run_may_lose_state = false;
+    if (struck.exit_code != 0)
+        fail_msg("exit %d: %s", struck.exit_code, struck.errors);
+    is_hit = killer.sent > 0 && struck.restart_count > 0;
+    if (is_hit) {
+        FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+        job_run_remove(saved);
+        run_on("cuda", path, "1", NULL, NULL, &calm);
+        expect_success(&calm, steps);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&calm);
+    }
+    job_run_release(&struck);
+    return is_hit;
+}
+
+static void test_cuda_graphed__a_killed_trainer_loses_nothing(void **state)
+{
+    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+
+    (void)state;
+    assert_true(job_strike_until_hit(strike, NULL, 20));
+    job_run_remove(saved);
+}
+
+/* A connection that breaks while a graph is captured or replayed costs a generation, anything else
+ * a trainer; the next generation captures again. */
+static void test_cuda_graphed__failures_of_libraries_lose_nothing(void **state)
+{
+    static const struct {
+        const char *variable, *value;
+    } faults[] = {{"FAKE_NCCL_FAIL", "150:2"},
+                  {"FAKE_NCCL_FAIL", "260:2"},
+                  {"FAKE_NCCL_HANG", "200"},
+                  {"FAKE_CUDA_FAIL", "700:719"}};
+    FLEET_AUTO_FREE char *path = write_divided_job(
+        &small, "checkpoint: {path: saved, everySteps: 1}, ", divisions[0].strategy);
+    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+    struct job_run calm, struck;
+
+    (void)state;
+    run_on("cuda", path, "1", NULL, NULL, &calm);
+    expect_success(&calm, small.steps);
+    set("FLEET_CUDA_GRAPH", "all");
+    for (size_t i = 0; i < FLEET_COUNT(faults); i++) {
+        FLEET_AUTO_FREE char *once = fleet_file_join(folder, "failed");
+        char value[4200];
+
+        job_run_remove(saved);
+        (void)unlink(once);
+        (void)snprintf(value, sizeof(value), "%s:%s", faults[i].value, once);
+        set(faults[i].variable, value);
+        job_run_may_lose_state = true;
+        run_on("cuda", path, "2", NULL, NULL, &struck);
+        job_run_may_lose_state = false;
+        set(faults[i].variable, NULL);
+        if (struck.exit_code != 0 || access(once, F_OK) != 0)
+            fail_msg("%s=%s: exit %d: %s", faults[i].variable, value, struck.exit_code,
+                     struck.errors);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&struck);
+    }
+    set("FLEET_CUDA_GRAPH", NULL);
+    job_run_release(&calm);
+    job_run_remove(saved);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuda_graphed__no_bit_changes),
+        cmocka_unit_test(test_cuda_graphed__a_killed_trainer_loses_nothing),
+        cmocka_unit_test(test_cuda_graphed__failures_of_libraries_lose_nothing),
+    };
+
+    return cmocka_run_group_tests_name("cuda, graphs with communication", tests, set_up, tear_down);
+}
