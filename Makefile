@@ -267,7 +267,8 @@ e2e: prerequisites-test ## the scenarios on a real Kubernetes
 # The fibers of the fake's emulator were not tried under the address sanitizer in a library. The
 # jobs of test_lossy_knobs are those of test_knobs_run, only longer: they take seven minutes there.
 NOT_ASAN := %/test_lossy_knobs %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot \
-    %/test_cuda %/test_cuda_divided %/test_cuda_faults %/test_cuda_memory
+    %/test_cuda %/test_cuda_divided %/test_cuda_faults %/test_cuda_graphed \
+    %/test_cuda_memory
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests
 	@tests/run.sh --variant asan $(patsubst $(OUT)/%,build/asan/%,$(filter-out $(NOT_ASAN),$(TESTS)))

@@ -83,6 +83,61 @@ static int sum_rounds(const struct divided_job *job, struct comm *comm, struct d
     return rc < 0 ? rc : divided_sum_share(sum, comm, comm_queue, comm_patience(), err);
 }
 
+/* A full round as a graph. It has run before, so its memory is there. */
+static int graph_round(const struct divided_job *job, struct comm *comm, struct divided_sum *sum,
+                       const struct memory *m, struct backend_graph **graph,
+                       struct fleet_error *err)
+{
+    const struct comm_call end = {.operation = COMM_BARRIER, .queue = comm_queue};
+    const struct run_scalars scalars = {.update_1based = 1};
+    const struct divided_range all = {0, job->program.flat_count};
+    int rc = backend_capture_begin(comm_queue, err);
+
+    if (rc < 0)
+        return rc;
+    sum->is_captured = true;
+    rc = divided_sum_add(sum, comm, comm_queue, all, m->bucket, NULL, comm_patience(), err);
+    if (rc == 0 && sum->done + sum->world == sum->leaves)
+        rc = divided_sum_share(sum, comm, comm_queue, comm_patience(), err);
+    sum->is_captured = false;
+    if (rc < 0) {
+        (void)backend_capture_end(comm_queue, NULL, NULL);
+        return rc;
+    }
+    rc = backend_capture_end(comm_queue, graph, err);
+    if (rc == 0)
+        rc = backend_replay(comm_queue, *graph, &scalars, err);
+    return rc < 0 ? rc : comm_run(comm, &end, comm_patience(), err);
+}
+
+/* All rounds, each as one bucket; the full ones as graphs if `captures`. */
+static int sum_whole(const struct divided_job *job, struct comm *comm, struct divided_sum *sum,
+                     const struct memory *m, bool captures, struct fleet_error *err)
+{
+    const struct divided_range all = {0, job->program.flat_count};
+    int rc = 0;
+
+    divided_sum_begin(sum, job->the->leaves);
+    for (int64_t leaf = comm->rank; leaf - comm->rank < job->the->leaves && rc == 0;
+         leaf += comm->world) {
+        struct backend_graph *graph = NULL;
+
+        if (leaf < job->the->leaves)
+            divided_job_fill(job, leaf, all, m->host);
+        comm_queue->vtable->copy_in(comm_queue, m->bucket, m->host,
+                                    (size_t)all.count * sizeof(float));
+        if (captures && divided_sum_is_full(sum))
+            rc = graph_round(job, comm, sum, m, &graph, err);
+        else
+            rc = divided_sum_add(sum, comm, comm_queue, all, m->bucket, NULL, comm_patience(), err);
+        backend_graph_free(comm_queue, graph); /* before the communicator */
+        divided_sum_next_round(sum);
+    }
+    if (rc == 0 && (!captures || job->the->leaves % job->the->world != 0))
+        rc = divided_sum_share(sum, comm, comm_queue, comm_patience(), err);
+    return rc;
+}
+
 static int sum_body(struct comm *comm, const void *argument, struct fleet_error *err)
 {
     const struct divided_job *job = argument;
@@ -92,8 +147,9 @@ static int sum_body(struct comm *comm, const void *argument, struct fleet_error 
 
     divided_sum_init(&sum, &job->program, &job->map, comm->rank, m.slots);
     comm_library_calls = 0;
-    for (int update = 0; update < 2 && rc == 0; update++) { /* the second one finds old sums */
-        rc = sum_rounds(job, comm, &sum, &m, err);
+    for (int update = 0; update < 3 && rc == 0; update++) { /* later ones find old sums */
+        rc = update == 0 ? sum_rounds(job, comm, &sum, &m, err)
+                         : sum_whole(job, comm, &sum, &m, update == 2, err);
         if (rc == 0)
             comm_queue->vtable->copy_out(comm_queue, m.host, m.slots[0],
                                          (size_t)held_elements(job, comm->rank) * sizeof(float));
@@ -129,6 +185,51 @@ static void test_comm_divided__devices_hold_the_bits_of_the_sequential_tree(void
     }
 }
 
+/* ---- failures -------------------------------------------------------------------------------- */
+
+#define VICTIM 1
+#define SYSTEM 2 /* ncclSystemError: of a connection */
+
+static char fault[128], reached[64]; /* FAKE_NCCL_FAIL of one rank; the file that it makes */
+
+static int fault_body(struct comm *comm, const void *argument, struct fleet_error *err)
+{
+    int rc;
+
+    if (comm->rank == VICTIM)
+        (void)setenv("FAKE_NCCL_FAIL", fault, 1);
+    rc = comm_open_device(comm, comm_patience(), err);
+    return rc < 0 ? rc : sum_body(comm, argument, err);
+}
+
+static void test_comm_divided__each_call_that_fails_is_one_clear_error(void **state)
+{
+    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false};
+    static const struct divided_case small = {2, 2, 2, false, true};
+    struct comm_outcome out[COMM_PROCESSES_MAX];
+    struct divided_job job;
+    long n = 1, failures = 0;
+
+    (void)state;
+    (void)setenv("FAKE_NCCL_FOLDER", folder, 1);
+    (void)snprintf(reached, sizeof(reached), "%s/reached", folder);
+    divided_job_make(&small, divided_small, &job);
+    for (;; n++) {
+        (void)snprintf(fault, sizeof(fault), "%ld:%d:%s", n, SYSTEM, reached);
+        (void)unlink(reached);
+        comm_processes_run(small.world, &host, fault_body, &job, -1, out);
+        for (int r = 0; r < small.world; r++)
+            if (!out[r].has_ended || (out[r].rc != 0 && !out[r].text[0]))
+                fail_msg("call %ld, rank %d: %d %s", n, r, out[r].rc, out[r].text);
+        if (access(reached, F_OK) != 0)
+            break;
+        failures += out[VICTIM].rc != 0;
+    }
+    assert_int_equal(out[VICTIM].rc, 0);
+    assert_true(failures > n / 2); /* aborting may fail without consequences */
+    divided_job_release(&job);
+}
+
 /* A round of more ranks, or of more micro-batches, than a kernel adds is the host's. */
 static void test_comm_divided__what_does_not_fit_a_kernel_is_the_host_s(void **state)
 {
@@ -158,10 +259,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comm_divided__devices_hold_the_bits_of_the_sequential_tree),
+        cmocka_unit_test(test_comm_divided__each_call_that_fails_is_one_clear_error),
+        cmocka_unit_test(test_comm_divided__what_does_not_fit_a_kernel_is_the_host_s),
+    };
+
+    const struct CMUnitTest on_gpu[] = {
+        cmocka_unit_test(test_comm_divided__devices_hold_the_bits_of_the_sequential_tree),
         cmocka_unit_test(test_comm_divided__what_does_not_fit_a_kernel_is_the_host_s),
     };
 
     if (!comm_has_way(way))
         return 0;
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return comm_on_gpu() ? cmocka_run_group_tests(on_gpu, set_up, tear_down)
+                         : cmocka_run_group_tests(tests, set_up, tear_down);
 }

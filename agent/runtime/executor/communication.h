@@ -33,9 +33,9 @@ struct communication {
     struct hierarchy hierarchy;              /* of sums over OP_GROUP_REPLICAS; block NULL: none */
     void *workspace;                         /* host memory: communication_workspace() bytes */
     bool in_compute_queue;                   /* there is no second queue */
-    bool any_order; /* reductions may add in an order of the device's library */
+    bool any_order;                     /* reductions may add in an order of the device's library */
     enum comm_device_captures captures; /* on all ranks; all replicas have a micro-batch */
-    bool is_even;   /* all replicas have equally many micro-batches */
+    bool is_even;                       /* all replicas have equally many micro-batches */
 
     double (*deadline_ms)(void *context); /* for an operation that starts now */
     void *context;

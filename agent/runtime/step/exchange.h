@@ -29,7 +29,7 @@ struct exchange_groups {
     struct divided_sum divided;                /* of `communication`, if gradients are divided */
     struct gather gather;                      /* the same, if parameters are divided */
     const struct comm_device_library *library; /* in use since some generation; NULL: none */
-    enum comm_device_captures captures; /* it and the back end, on all ranks */
+    enum comm_device_captures captures;        /* it and the back end, on all ranks */
 };
 
 /*
