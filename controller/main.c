@@ -22,6 +22,7 @@
 #include "controller/command_line.h"
 #include "controller/fleetjob/reconciler.h"
 #include "controller/leadership.h"
+#include "controller/machinery/background.h"
 #include "controller/machinery/event_recorder.h"
 #include "controller/machinery/metrics.h"
 #include "controller/machinery/probe_server.h"
@@ -50,6 +51,7 @@ struct program {
     struct kube_io *io;
     struct metrics_page page;
     struct event_recorder *events;
+    struct background *background;
     struct probe_server *probes;
     struct metrics_server *metrics_server; /* NULL: the probe server serves /metrics */
     char identity_text[256];               /* identity of this process in the Lease */
@@ -173,6 +175,7 @@ static void start_reconciler(struct program *p)
                                             .hub_address = p->start.hub_address,
                                             .identity = &p->start.identity,
                                             .events = p->events,
+                                            .background = p->background,
                                             .open_network = open_network,
                                             .on_end = on_end,
                                             .on_trouble = on_job_trouble,
@@ -319,6 +322,7 @@ static int open_program(struct program *p, struct fleet_error *err)
     if ((rc = kube_http_new(&p->loop, &p->config, &http, &p->io, err)) < 0 ||
         (rc = probe_server_new(&p->loop, &probes, &p->probes, err)) < 0)
         return rc;
+    p->background = background_new(&p->loop);
     p->events = event_recorder_new(p->io, &events);
     for (int i = 0; i < SIGNALS; i++) {
         (void)uv_signal_init(&p->loop, &p->signals[i]);
@@ -344,6 +348,7 @@ static void close_program(struct program *p)
     kube_http_free(p->io);
     (void)uv_run(&p->loop, UV_RUN_DEFAULT); /* close callbacks */
     (void)uv_loop_close(&p->loop);
+    free(p->background);
     metrics_page_release(&p->page);
     install_identity_release(&p->start.identity);
     kube_config_release(&p->config);

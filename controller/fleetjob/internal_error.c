@@ -100,7 +100,7 @@ static void make_report(void *user)
     if (!cached || fleet_json_parse(cached->text, cached->size, PROJECTION_JOB_SIZE_MAX,
                                     &report->json, NULL) < 0)
         return;
-    (void)fleetjob_decode(report->json, &report->before, &ignored);
+    (void)fleetjob_decode_found(report->json, NULL, &report->before, &ignored);
     fleet_errors_release(&ignored);
     fleetjob_status_copy(&report->before.status, &report->after);
     report->is_changed = status_set(&pass, WELLKNOWN_CONDITION_INTERNAL_ERROR, true,

@@ -9,8 +9,6 @@
 #include "controller/fleetjob/pod_cause.h"
 #include "controller/fleetjob/pod_events.h"
 #include "controller/fleetjob/projection.h"
-#include "libfleet/api/judge.h"
-#include "libfleet/api/memory_limit.h"
 #include "libfleet/api/wellknown.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
@@ -18,69 +16,39 @@
 #include "libfleet/base/json.h"
 #include "libfleet/base/json_build.h"
 #include "libfleet/base/memory.h"
-#include "libfleet/plan/plan.h"
 
 #define REDIVIDE_MS \
     20 /* until the status that says that all workers have stopped is in the cache */
 
-/* ---- the plan -------------------------------------------------------------------------------- */
-
-void observe_plan_release(struct observe_plan *plan)
-{
-    cJSON_Delete(plan->json);
-    cJSON_Delete(plan->search);
-    fleet_errors_release(&plan->errors);
-    fleet_errors_release(&plan->warnings);
-    memset(plan, 0, sizeof(*plan));
-}
-
-static void keep_plan(const struct fleetjob *job, const struct plan *plan,
-                      struct observe_plan *cache)
-{
-    bool is_ours = job->spec.has_training; /* else only explained */
-
-    cache->worker_bytes = is_ours && plan->has_program ? memory_limit_needed(job, plan) : 0;
-    cache->json = plan_encode(plan);
-    memcpy(cache->digest, plan->digest, sizeof(cache->digest));
-}
-
 /* ---- is the spec any good? ------------------------------------------------------------------- */
 
-/* A search finds another strategy for another number of workers, and keeps it under conditions that
- * do not depend on the spec alone. */
-static void note_division(const struct fleetjob *job, char out[DIVISIONS_DIGEST_SIZE])
+/* No search has found a division: a finished one says why, else the next pass will know. */
+static void lack_division(const struct observe_input *input, struct observation *out)
 {
-    out[0] = '\0';
-    if (divisions_are_searched(job))
-        divisions_digest(job, out);
-}
+    const struct observe_plan *plan = input->plan;
+    FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
+    int64_t ranks = fleetjob_world_size(&out->job, out->job.spec.worker.replicas);
 
-static void judge(const struct fleetjob *job, const cJSON *json, bool encrypts_data,
-                  struct observe_plan *cache)
-{
-    struct judge_options options = {
-        .in_cluster = true, .threads = memory_limit_threads(job), .encrypts_data = encrypts_data};
-    char division[DIVISIONS_DIGEST_SIZE];
-    struct plan plan;
-
-    note_division(job, division);
-    if (cache->generation == job->metadata.generation && cache->generation != 0 &&
-        strcmp(cache->division, division) == 0)
+    fleet_errors_release(&out->errors);
+    if (plan->was_searched && plan->generation == input->job->generation) {
+        fleet_errors_append(&out->errors, &plan->unread);
+        fleet_errors_append(&out->errors, &plan->errors);
+        fleet_errors_append(&out->warnings, &plan->warnings);
         return;
-    observe_plan_release(cache);
-    cache->generation = job->metadata.generation;
-    memcpy(cache->division, division, sizeof(division));
-    if (!judge_job(job, &options, &plan, &cache->errors, &cache->warnings))
-        return;
-    keep_plan(job, &plan, cache);
-    if (cache->errors.count == 0)
-        cache->search = divisions_plan(json, job);
-    plan_release(&plan);
+    }
+    fleet_strbuf_appendf(&text, "a search finds the strategy for %lld rank%s", (long long)ranks,
+                         ranks == 1 ? "" : "s");
+    out->searches = fleet_strbuf_take(&text);
+    out->observed.searches = out->searches;
 }
 
 static void check(const struct observe_input *input, const cJSON *json, struct observation *out)
 {
-    judge(&out->job, json, input->encrypts_data, input->plan);
+    if (out->job.lacks_division) {
+        lack_division(input, out);
+        return;
+    }
+    observe_plan_judge(&out->job, json, input->encrypts_data, input->plan);
     fleet_errors_append(&out->errors, &input->plan->errors);
     fleet_errors_append(&out->warnings, &input->plan->warnings);
     if (input->pod_errors)
@@ -245,7 +213,10 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     rc = fleet_json_parse(input->job->text, input->job->size, PROJECTION_JOB_SIZE_MAX, &json, err);
     if (rc < 0)
         return fleet_error_wrap(err, "read the cached FleetJob");
-    (void)fleetjob_decode(json, &out->job, &out->errors);
+    if (input->plan->broken)
+        fleet_assert_failed(input->plan->broken, __FILE__, __LINE__);
+    (void)fleetjob_decode_found(json, observe_plan_found(input->plan, input->job->generation),
+                                &out->job, &out->errors);
     if (!out->job.metadata.uid || !out->job.metadata.name) {
         rc = fleet_error(err, -EINVAL, "the FleetJob has no name or UID");
         observe_release(out);
@@ -295,6 +266,7 @@ void observe_release(struct observation *observation)
         free(observation->gone_uids[i]);
     free(observation->gone_uids);
     free(observation->redivides);
+    free(observation->searches);
     free(observation->pods);
     free(observation->texts);
     memset(observation, 0, sizeof(*observation));
@@ -371,7 +343,8 @@ void observe_complete(const struct observation *o, struct actions *actions)
         (!actions->status.secret_digest ||
          strcmp(o->secret_digest, actions->status.secret_digest) != 0))
         change_text(&actions->status.secret_digest, o->secret_digest, actions);
-    if (!o->plan->json || o->errors.count > 0 || o->plan->generation != o->job.metadata.generation)
+    if (o->searches || !o->plan->json || o->errors.count > 0 ||
+        o->plan->generation != o->job.metadata.generation)
         return;
     report_plan(o, actions);
     divided = observe_divisions_plan(o, actions);

@@ -12,32 +12,14 @@
 
 #include <cjson/cJSON.h>
 
+#include "controller/fleetjob/observe_plan.h"
 #include "controller/fleetjob/reconcile.h"
-#include "libfleet/api/divisions.h"
-#include "libfleet/base/digest.h"
 #include "libfleet/base/errors.h"
 
 struct fleet_error;
 struct pod_events;
 struct projection_job;
 struct store;
-
-/* The last verdict about a spec, and the plan of its job: both are too expensive for every pass.
- * All zero is none. */
-struct observe_plan {
-    int64_t generation; /* of the FleetJob; 0 = never judged */
-    cJSON *json;        /* status.plan; NULL if it cannot be built, or there is no training block */
-    char digest[FLEET_SHA256_HEX_SIZE]; /* "" likewise */
-    int64_t worker_bytes;               /* that a worker needs, see memory_limit.h; 0 = not known */
-    struct fleet_errors errors, warnings; /* errors of the spec or its plan; warnings */
-    /* status.plan.search, and the digest of the strategy that it is about; NULL: no search finds
-     * the job's strategy */
-    cJSON *search;
-    char division[DIVISIONS_DIGEST_SIZE];
-};
-
-/* Free what it holds; it is none afterwards. */
-void observe_plan_release(struct observe_plan *plan);
 
 struct observe_input { /* all borrowed */
     const struct projection_job *job;
@@ -57,8 +39,9 @@ struct observe_input { /* all borrowed */
     size_t refused_count;
     const struct observed_vanished *vanished; /* [vanished_count] */
     size_t vanished_count;
-    struct observe_plan *plan; /* brought up to date where needed */
-    bool encrypts_data;        /* of jobs whose dataEncryption is Auto */
+    /* brought up to date where needed, unless that needs a search: job_search.h brings it then */
+    struct observe_plan *plan;
+    bool encrypts_data; /* of jobs whose dataEncryption is Auto */
     int64_t now_wall_ms;
 };
 
@@ -77,6 +60,7 @@ struct observation {
         *secret_digest; /* of the job's Secret (job_objects.h); borrowed; "" or NULL = not known */
     const struct observe_plan *plan;
     char *redivides; /* observed.redivides */
+    char *searches;  /* observed.searches */
 };
 
 /* -EINVAL: the object cannot be read at all, *out is empty. */

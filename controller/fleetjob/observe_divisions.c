@@ -28,7 +28,7 @@ void observe_divisions_change(struct observation *out)
     struct division running;
     const char *digest;
 
-    if (out->errors.count > 0 || !out->plan->search ||
+    if (out->searches || out->errors.count > 0 || !out->plan->search ||
         !divisions_running(search, &running, &digest) || strcmp(digest, out->plan->division) == 0 ||
         is_stopped(out))
         return;

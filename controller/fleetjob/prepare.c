@@ -39,7 +39,7 @@ static bool wants_pods(const struct reconciler_pass *pass)
 {
     const struct observation *o = &pass->observation;
 
-    return o->errors.count == 0 && o->job.metadata.deleted_wall_ms == 0 &&
+    return !o->searches && o->errors.count == 0 && o->job.metadata.deleted_wall_ms == 0 &&
            !o->job.spec.run_policy.suspend && !status_is_terminal(&o->job.status);
 }
 

@@ -282,7 +282,8 @@ static void finish(struct pass *pass)
     apply_policies(pass, POLICY_OVER);
 }
 
-/* The spec became invalid while the job runs: the job continues with its last valid spec. */
+/* The spec became invalid while the job runs, or is not judged yet: the job continues with its last
+ * valid spec. */
 static void keep(struct pass *pass)
 {
     pass->out->hub.is_wanted = pass->in->hub.is_hosted;
@@ -298,7 +299,7 @@ static void decide(struct pass *pass)
     report_gone(pass);
     workers_look_for_missing(pass);
     if (!status_is_terminal(pass->status)) {
-        is_accepted = acceptance_check(pass);
+        is_accepted = !pass->in->searches && acceptance_check(pass);
         status_observe(pass);
         apply_policies(pass, POLICY_OUTCOME);
     }

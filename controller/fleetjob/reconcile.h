@@ -108,6 +108,9 @@ struct observed {
     /* the workers must stop, because the strategy changes in this way; the job is suspended until
      * they have. NULL = it does not change */
     const char *redivides;
+    /* the search that must end before the strategy is known and the spec can be judged; meanwhile
+     * the job goes on as it is. NULL = there is none */
+    const char *searches;
     bool is_blocked;     /* no pod can be made now: what pods need was refused, or is missing */
     struct hub_view hub; /* borrowed */
 };

@@ -18,11 +18,13 @@
 #include "controller/fleetjob/apply.h"
 #include "controller/fleetjob/internal_error.h"
 #include "controller/fleetjob/job_objects.h"
+#include "controller/fleetjob/job_search.h"
 #include "controller/fleetjob/pod_labels.h"
 #include "controller/fleetjob/prepare.h"
 #include "controller/fleetjob/projection.h"
 #include "controller/fleetjob/reconciler_pass.h"
 #include "controller/fleetjob/reconciler_watch.h"
+#include "controller/fleetjob/status.h"
 #include "controller/machinery/expectations.h"
 #include "controller/machinery/leader_io.h"
 #include "controller/machinery/metrics.h"
@@ -102,7 +104,14 @@ static int observe_job(struct reconciler_pass *pass, const struct projection_job
                                   .plan = &job->plan,
                                   .encrypts_data = r->options.encrypts_data,
                                   .now_wall_ms = kube_wall_ms(r->io)};
-    int rc = observe(&input, &pass->observation, &pass->err);
+    int rc;
+
+    if (job->found.was_searched || job->found.broken) {
+        observe_plan_release(&job->plan);
+        job->plan = job->found;
+        job->found = (struct observe_plan){0};
+    }
+    rc = observe(&input, &pass->observation, &pass->err);
 
     if (rc < 0)
         return rc;
@@ -157,6 +166,30 @@ static void judge(void *user)
     observe_forget_borrowed(&pass->observation);
 }
 
+/* Away from the loop; the pass that follows has its result. */
+static void search_if_needed(const struct reconciler_pass *pass,
+                             const struct projection_job *cached)
+{
+    const struct reconciler *r = pass->job->reconciler;
+    const struct observation *o = &pass->observation;
+
+    if (o->searches && o->job.metadata.deleted_wall_ms == 0 && !status_is_terminal(&o->job.status))
+        job_search_want(r->search, pass->job->key, cached, r->options.encrypts_data,
+                        o->job.status.started_wall_ms > 0);
+}
+
+static void on_found(void *user, const char *key, struct observe_plan *plan)
+{
+    struct reconciler *r = user;
+    struct reconciler_job *job = fleet_map_get(&r->jobs, key);
+
+    fleet_assert(job); /* job_search_forget() */
+    observe_plan_release(&job->found);
+    job->found = *plan;
+    *plan = (struct observe_plan){0};
+    manager_enqueue(r->manager, key);
+}
+
 static void look(struct reconciler_job *job, const struct projection_job *cached)
 {
     struct reconciler_pass *pass = calloc(1, sizeof(*pass));
@@ -172,6 +205,7 @@ static void look(struct reconciler_job *job, const struct projection_job *cached
         return;
     }
     job->internal_errors = 0;
+    search_if_needed(pass, cached);
     j.next(pass);
 }
 
@@ -293,6 +327,8 @@ struct reconciler *reconciler_new(const struct reconciler_options *options)
     r->led = leader_io_new(options->io, may_write, r);
     r->io = leader_io_kube(r->led);
     r->expectations = expectations_new();
+    r->search = job_search_new(&(struct job_search_options){
+        .io = options->io, .background = options->background, .on_found = on_found, .user = r});
     add_metrics(r);
     r->manager = manager_new(&manager);
     r->jobs_informer = manager_add_informer(r->manager, &jobs);
@@ -316,6 +352,7 @@ void reconciler_free(struct reconciler *r)
     for (size_t i = 0; (entry = fleet_map_next(&r->jobs, &i));)
         reconciler_free_job(entry->value);
     fleet_map_release(&r->jobs);
+    job_search_free(r->search);
     pod_labels_forget(r);
     manager_free(r->manager);
     expectations_free(r->expectations);

@@ -24,6 +24,7 @@
 #include "controller/fleetjob/install_identity.h"
 #include "controller/machinery/manager.h"
 
+struct background;
 struct event_recorder;
 struct fleet_error;
 struct reconciler;
@@ -41,6 +42,7 @@ struct reconciler_options {
     const char *hub_address;                 /* that agents dial */
     const struct install_identity *identity; /* borrowed */
     struct event_recorder *events;           /* borrowed */
+    struct background *background; /* for searches (job_search.h); borrowed, NULL: as there */
 
     /* This process leads from now on: open the network that hubs live on. -errno ends the
      * program. */

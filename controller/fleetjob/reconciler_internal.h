@@ -12,6 +12,7 @@
 #include "libfleet/base/map.h"
 
 struct expectations;
+struct job_search;
 struct leader_io;
 struct metric;
 struct pod_query;
@@ -32,6 +33,7 @@ struct reconciler {
     bool has_gang[GANG_SCHEDULERS]; /* which gang schedulers the cluster has, … */
     double gang_until_ms;           /* … as was seen; ask again then */
     struct tried_pods tried_pods;
+    struct job_search *search;
     struct metric *internal_errors; /* a counter */
     struct metric *pods_created, *pods_deleted, *status_writes, *restarts;
     struct job_metrics job_metrics;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/fleetjob/job_search.h"
 #include "controller/fleetjob/projection.h"
 #include "controller/fleetjob/reconciler_hub.h"
 #include "controller/fleetjob/reconciler_pass.h"
@@ -22,6 +23,7 @@ void reconciler_free_job(struct reconciler_job *job)
     hub_host_free(job->host);
     status_writer_free(job->writer);
     observe_plan_release(&job->plan);
+    observe_plan_release(&job->found);
     pod_events_forget(&job->pod_events);
     for (size_t i = 0; i < job->gone_count; i++)
         free(job->gone_uids[i]);
@@ -63,6 +65,7 @@ void reconciler_forget_job(struct reconciler *r, const char *key)
     struct reconciler_job *job = fleet_map_remove(&r->jobs, key);
 
     expectations_forget(r->expectations, key);
+    job_search_forget(r->search, key);
     if (!job)
         return;
     hub_host_end(job->host);

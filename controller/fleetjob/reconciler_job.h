@@ -22,6 +22,7 @@ struct reconciler_job {
     struct hub_host *host;
     struct status_writer *writer;
     struct observe_plan plan;
+    struct observe_plan found;   /* by a search, for the next pass; all zero: nothing */
     bool has_decided;            /* a decision of this process has taken effect */
     bool is_confirmed;           /* the API server has confirmed what the cache says of the job */
     int64_t prepared_generation; /* for which Secret, Service and pods were tried */

@@ -242,6 +242,10 @@ static void observe_waiting(struct pass *pass)
     FLEET_AUTO_STRBUF struct fleet_strbuf text = {0};
     char until[FLEET_RFC3339_SIZE];
 
+    if (pass->in->searches) {
+        fleet_set_text(&pass->status->waiting, pass->in->searches);
+        return;
+    }
     if (!hub->is_hosted || !hub->waiting[0] || hub->phase != HUB_GATHERING ||
         pass->spec->run_policy.suspend) {
         fleet_set_text(&pass->status->waiting, NULL);
@@ -257,7 +261,8 @@ static void observe_waiting(struct pass *pass)
 
 void status_observe(struct pass *pass)
 {
-    pass->status->observed_generation = pass->in->job->metadata.generation;
+    if (!pass->in->searches)
+        pass->status->observed_generation = pass->in->job->metadata.generation;
     status_count_workers(pass);
     servers_count(pass);
     status_observe_scheduled(pass);

@@ -70,6 +70,8 @@ static const char *pending_reason(const struct pass *pass)
 {
     const char *cause = status_pod_cause(pass);
 
+    if (pass->in->searches)
+        return WELLKNOWN_REASON_SEARCHING;
     if (pass->in->hub.ready > 0)
         return WELLKNOWN_REASON_WAITING_FOR_WORKERS;
     return cause[0] ? cause : WELLKNOWN_REASON_STARTING;

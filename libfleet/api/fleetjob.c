@@ -144,8 +144,28 @@ static bool can_build(const struct fleetjob *job)
     return can;
 }
 
+/* Where the division of a job that needs a search comes from. */
+struct source {
+    bool may_search;
+    const struct full_choice *found; /* NULL: nothing */
+};
+
+/* What is known of the division; *kept has place for it. False: a search is needed and left out. */
+static bool choose(const struct fleetjob *job, const struct source *source,
+                   struct context_job *around, struct full_choice *kept)
+{
+    if (divisions_choose(job, kept))
+        around->chosen = kept;
+    else if (!source->may_search && divisions_are_searched(job))
+        around->chosen = source->found;
+    else
+        return true;
+    return around->chosen != NULL;
+}
+
 /* The built-in trainer acts on spec.autoParallel as on settings of the strategy. */
-static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
+static void apply_context(struct fleetjob *job, const struct source *source,
+                          struct fleet_errors *errors)
 {
     struct full_choice chosen;
     int64_t micro_batch = 0;
@@ -159,10 +179,10 @@ static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
 
     if (!job->spec.has_training || !job->spec.auto_parallel)
         return;
-    if (can_build(job))
-        around.training = &job->spec.training;
-    if (around.training && divisions_choose(job, &chosen))
-        around.chosen = &chosen;
+    if (can_build(job)) {
+        job->lacks_division = !choose(job, source, &around, &chosen);
+        around.training = job->lacks_division ? NULL : &job->spec.training;
+    }
     around.memory = memory_limit_of_rank(job);
     context_apply(job->spec.auto_parallel, "spec.autoParallel", &around, &job->spec.strategy,
                   &job->spec.strategy_options, errors);
@@ -170,7 +190,8 @@ static void apply_context(struct fleetjob *job, struct fleet_errors *errors)
         job->spec.training.micro_batch_size = micro_batch;
 }
 
-int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
+static int decode(const cJSON *json, const struct source *source, struct fleetjob *out,
+                  struct fleet_errors *errors)
 {
     size_t before = errors->count;
 
@@ -187,10 +208,21 @@ int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors
     known_elsewhere_hint(&out->unread);
     fleet_errors_append(errors, &out->unread);
     defaults_apply(out);
-    apply_context(out, errors);
+    apply_context(out, source, errors);
     if (out->spec.training_json)
         (void)training_config_relate(&out->spec.training, "spec.training", &out->unread, errors);
     return errors->count > before ? -EINVAL : 0;
+}
+
+int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors)
+{
+    return decode(json, &(struct source){.may_search = true}, out, errors);
+}
+
+int fleetjob_decode_found(const cJSON *json, const struct full_choice *found, struct fleetjob *out,
+                          struct fleet_errors *errors)
+{
+    return decode(json, &(struct source){.found = found}, out, errors);
 }
 
 int fleetjob_read(const char *text, size_t size, struct fleetjob *out, struct fleet_errors *errors)

@@ -33,6 +33,7 @@
 #include "libfleet/training/training.h"
 
 struct fleet_error;
+struct full_choice;
 
 /* Pods are <name>-worker-<index>-<attempt> and must fit a label of 63 bytes. */
 #define FLEETJOB_NAME_MAX     46
@@ -261,6 +262,7 @@ struct fleetjob {
     bool has_status;
     struct fleetjob_status status;
     struct fleet_errors unread; /* of the last decode: values that are not what they should be */
+    bool lacks_division;        /* fleetjob_decode_found() left out a search: degrees are missing */
 };
 
 /* The tables. */
@@ -274,6 +276,14 @@ extern const struct fleet_object fleetjob_status_type;
  * `out` after success and failure. Returns 0, or -EINVAL if errors were appended.
  */
 int fleetjob_decode(const cJSON *json, struct fleetjob *out, struct fleet_errors *errors);
+
+/*
+ * The same without the search that finds the strategy of a job (divisions.h): a search may take
+ * seconds. `found` is what one has found for this job; NULL: if the job needs a search,
+ * out->lacks_division is set, and *out is good for nothing but its other fields.
+ */
+int fleetjob_decode_found(const cJSON *json, const struct full_choice *found, struct fleetjob *out,
+                          struct fleet_errors *errors);
 
 /*
  * The same from YAML or JSON text. A text that is neither is one error with line and column in its

@@ -149,6 +149,8 @@
 #define WELLKNOWN_REASON_WAITING_FOR_WORKERS \
     "WaitingForWorkers"                      /* some are ready, others are not */
 #define WELLKNOWN_REASON_STARTING "Starting" /* pods are being made and started */
+#define WELLKNOWN_REASON_SEARCHING \
+    "SearchingStrategy" /* no pods are made before the strategy is found */
 
 /* ---- reasons of events ----------------------------------------------------------------------- */
 /* Written by the controller on the FleetJob; read by people (`kubectl describe`). What keeps a

@@ -141,7 +141,7 @@ static bool search(const struct context_apply *a, struct full_choice *out)
     return true;
 }
 
-/* A full search takes seconds where layers and ranks are many, and the controller waits for it. */
+/* A full search takes seconds where layers and ranks are many, and the job waits for it. */
 static bool is_small(const struct context_apply *a)
 {
     int64_t layers = a->job->training->model.layers > 1 ? a->job->training->model.layers : 1;

@@ -64,6 +64,7 @@ struct world {
     struct message_status running;
     const char *const *namespaces; /* [namespace_count] that are watched */
     size_t namespace_count;        /* 0: all */
+    struct background *background; /* for searches */
     bool is_elected; /* by a Lease "fleetjob" in "system"; else it leads from the start */
 };
 
@@ -159,6 +160,7 @@ static inline void start_controller(struct world *w)
                                          .hub_address = "10.0.0.1:7443",
                                          .identity = &w->identity,
                                          .events = w->events,
+                                         .background = w->background,
                                          .open_network = open_network,
                                          .on_trouble = on_trouble,
                                          .on_end = on_end,

@@ -41,6 +41,20 @@ static cJSON *child(cJSON *json, const char *key)
     return cJSON_GetObjectItemCaseSensitive(json, key);
 }
 
+/* A pass; if it lacks the division, the search that follows and the pass after it. */
+static void observe_found(struct world *w, const struct observe_input *input)
+{
+    assert_int_equal(observe(input, &w->observation, NULL), 0);
+    if (!w->observation.searches)
+        return;
+    assert_int_equal(w->observation.errors.count, 0);
+    observe_release(&w->observation);
+    observe_plan_release(&w->plan);
+    observe_plan_search(w->job->text, w->job->size, false, &w->plan);
+    assert_int_equal(observe(input, &w->observation, NULL), 0);
+    assert_null(w->observation.searches);
+}
+
 /* One pass over `json`; a pod lives, or none does. */
 static void look(struct world *w, const cJSON *json, bool has_pod)
 {
@@ -53,7 +67,7 @@ static void look(struct world *w, const cJSON *json, bool has_pod)
         assert_int_equal(store_set(w->pods, 0, pod, NULL), 0);
     input.job = w->job;
     input.pods = w->pods;
-    assert_int_equal(observe(&input, &w->observation, NULL), 0);
+    observe_found(w, &input);
     for (size_t i = 0; i < w->observation.errors.count; i++)
         fail_msg("%s: %s", w->observation.errors.items[i].path,
                  w->observation.errors.items[i].message);
@@ -191,7 +205,7 @@ static void test_observe_divisions__goes_on_if_the_number_is_refused(void **stat
     input.plan = &w.plan;
     input.job = w.job;
     input.pods = w.pods;
-    assert_int_equal(observe(&input, &w.observation, NULL), 0);
+    observe_found(&w, &input);
     assert_true(w.observation.errors.count > 0);
     assert_null(w.observation.redivides);
     assert_false(w.observation.job.spec.run_policy.suspend);
@@ -223,7 +237,7 @@ static void test_observe_divisions__loses_no_steps_without_a_checkpoint(void **s
     input.plan = &w.plan;
     input.job = w.job;
     input.pods = w.pods;
-    assert_int_equal(observe(&input, &w.observation, NULL), 0);
+    observe_found(&w, &input);
     assert_int_equal(w.observation.errors.count, 1);
     expect_text(w.observation.errors.items[0].message,
                 "the strategy changes from data 1, sharding 2 stage 1, model 2, micro-batch 1 to "
@@ -231,6 +245,79 @@ static void test_observe_divisions__loses_no_steps_without_a_checkpoint(void **s
                 "be lost");
     assert_null(w.observation.redivides);
     assert_false(w.observation.job.spec.run_policy.suspend);
+    release(&w);
+}
+
+/* Until a search has ended, nothing is known of the strategy, and nothing is stopped. */
+static void test_observe_divisions__says_what_is_searched(void **state)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(JOB);
+    struct observe_input input = {.now_wall_ms = 5};
+    struct actions actions = {0};
+    struct world w = {0};
+
+    (void)state;
+    w.job = projection_job_kind.project(json, NULL);
+    w.pods = store_new(&projection_pod_kind, NULL, NULL);
+    input.hub = &w.hub;
+    input.plan = &w.plan;
+    input.job = w.job;
+    input.pods = w.pods;
+    assert_int_equal(observe(&input, &w.observation, NULL), 0);
+    assert_string_equal(w.observation.searches, "a search finds the strategy for 2 ranks");
+    assert_ptr_equal(w.observation.observed.searches, w.observation.searches);
+    assert_null(w.observation.redivides);
+    observe_complete(&w.observation, &actions);
+    assert_null(actions.status.plan);
+    actions_release(&actions);
+    release(&w);
+}
+
+/* What the search says is wrong is what is wrong with the spec. */
+static void test_observe_divisions__refuses_what_no_search_divides(void **state)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(JOB);
+    struct observe_input input = {.now_wall_ms = 5};
+    cJSON *worker = child(child(json, "spec"), "worker");
+    struct world w = {0};
+
+    (void)state;
+    fleet_json_set_string(child(child(json, "spec"), "autoParallel"), "search", "full");
+    fleet_json_set(worker, "resources", parse("{\"limits\":{\"memory\":\"25Mi\"}}"));
+    w.job = projection_job_kind.project(json, NULL);
+    w.pods = store_new(&projection_pod_kind, NULL, NULL);
+    input.hub = &w.hub;
+    input.plan = &w.plan;
+    input.job = w.job;
+    input.pods = w.pods;
+    observe_found(&w, &input);
+    expect_text(w.observation.errors.items[0].path, "spec.autoParallel.search");
+    expect_text(w.observation.errors.items[0].message, "combinations fits into ");
+    release(&w);
+}
+
+static void observe_broken(void *user)
+{
+    struct observation ignored;
+
+    (void)observe(user, &ignored, NULL);
+}
+
+/* A defect in a search ends the next pass, as one in the pass itself would. */
+static void test_observe_divisions__reports_a_search_that_broke(void **state)
+{
+    FLEET_AUTO_JSON cJSON *json = parse(JOB);
+    struct observe_input input = {.now_wall_ms = 5};
+    struct world w = {.plan = {.broken = strdup("in a search for the strategy, a.c:1: x")}};
+    char text[256];
+
+    (void)state;
+    w.job = projection_job_kind.project(json, NULL);
+    input.hub = &w.hub;
+    input.plan = &w.plan;
+    input.job = w.job;
+    assert_false(fleet_assert_guard(observe_broken, &input, text, sizeof(text)));
+    expect_text(text, "in a search for the strategy, a.c:1: x");
     release(&w);
 }
 
@@ -242,6 +329,9 @@ int main(void)
         cmocka_unit_test(test_observe_divisions__keeps_what_fits),
         cmocka_unit_test(test_observe_divisions__loses_no_steps_without_a_checkpoint),
         cmocka_unit_test(test_observe_divisions__goes_on_if_the_number_is_refused),
+        cmocka_unit_test(test_observe_divisions__says_what_is_searched),
+        cmocka_unit_test(test_observe_divisions__refuses_what_no_search_divides),
+        cmocka_unit_test(test_observe_divisions__reports_a_search_that_broke),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
