@@ -107,6 +107,8 @@ static void change(cJSON *root, const struct job_file_changes *changes, struct f
     spec = object_at(root, "spec");
     if (changes->workers > 0)
         set_workers(object_at(spec, "worker"), (double)changes->workers);
+    if (changes->links)
+        fleet_json_set(object_at(spec, "autoParallel"), "links", fleet_json_copy(changes->links));
     if (cJSON_GetObjectItemCaseSensitive(spec, "training"))
         change_training(object_at(spec, "training"), changes);
     else

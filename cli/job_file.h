@@ -19,6 +19,7 @@ struct job_file_changes {
     /* Relative to the current folder; NULL = as it is. */
     const char *data_path;       /* training.data.path */
     const char *checkpoint_path; /* training.checkpoint.path */
+    const cJSON *links;          /* autoParallel.links; NULL = as it is */
 };
 
 /*

@@ -58,6 +58,9 @@ static const char usage[] =
     "  --steps N          instead of spec.training.steps\n"
     "  --data PATH        instead of spec.training.data.path\n"
     "  --checkpoint PATH  instead of spec.training.checkpoint.path\n"
+    "  --calibrate        measure this machine first, in seconds, and let autoParallel.search: "
+    "full\n"
+    "                     use these rates; stored as by fleetjob plan --calibrate\n"
     "  --json             one JSON object a line on standard output, nothing else\n"
     "  --curve FILE       draw the losses (.svg or .png), instead of spec.training.log.curve\n"
     "  --state-file FILE  list the running processes there, for scripts\n"
@@ -79,6 +82,7 @@ static int parse_arguments(int argc, char **argv, struct run_arguments *out)
         {.name = "steps", .kind = ARGUMENTS_NUMBER, .out = &steps, .min = 1, .max = INT32_MAX},
         {.name = "data", .kind = ARGUMENTS_TEXT, .out = &out->changes.data_path},
         {.name = "checkpoint", .kind = ARGUMENTS_TEXT, .out = &out->changes.checkpoint_path},
+        {.name = "calibrate", .kind = ARGUMENTS_FLAG, .out = &out->calibrates},
         {.name = "json", .kind = ARGUMENTS_FLAG, .out = &out->is_json},
         {.name = "curve", .kind = ARGUMENTS_TEXT, .out = &out->curve},
         {.name = "state-file", .kind = ARGUMENTS_TEXT, .out = &out->state_file},
@@ -132,21 +136,34 @@ static void check_outputs(const struct run *run, struct fleet_errors *errors)
     check_output(run->arguments.state_file, "--state-file", errors);
 }
 
+static void check_job(struct run *run, struct job_check *check)
+{
+    struct job_check_options options = {.command = JOB_CHECK_RUN, .file = run->arguments.file};
+
+    if (job_file_read(run->arguments.file, &run->arguments.changes, &run->job, &check->errors) == 0)
+        job_check(&run->job, &options, check);
+    if (check->errors.count == 0 && job_file_world(&run->job) > WORKERS_MAX)
+        fleet_errors_add(&check->errors, "spec.worker.replicas",
+                         "%d trainers are more than one machine is asked to run (%d)",
+                         job_file_world(&run->job), WORKERS_MAX);
+    if (check->errors.count == 0)
+        check_outputs(run, &check->errors);
+}
+
 /* Read, check and plan. Returns 0, or the exit code. */
 static int read_job(struct run *run)
 {
-    struct job_check_options options = {.command = JOB_CHECK_RUN, .file = run->arguments.file};
     struct job_check check = {0};
     int code;
 
-    if (job_file_read(run->arguments.file, &run->arguments.changes, &run->job, &check.errors) == 0)
-        job_check(&run->job, &options, &check);
-    if (check.errors.count == 0 && job_file_world(&run->job) > WORKERS_MAX)
-        fleet_errors_add(&check.errors, "spec.worker.replicas",
-                         "%d trainers are more than one machine is asked to run (%d)",
-                         job_file_world(&run->job), WORKERS_MAX);
-    if (check.errors.count == 0)
-        check_outputs(run, &check.errors);
+    check_job(run, &check);
+    if (run->arguments.calibrates && check.errors.count == 0 &&
+        run_calibrate(run, &check.errors) == 0) {
+        job_check_release(&check);
+        fleetjob_release(&run->job);
+        check = (struct job_check){0};
+        check_job(run, &check);
+    }
     print_errors("warning: ", &check.warnings);
     print_errors("", &check.errors);
     code = check.errors.count > 0 ? EXIT_NO : 0;
@@ -421,5 +438,6 @@ int cli_run(int argc, char **argv)
     curve_release(&run.curve);
     free(run.folder);
     fleetjob_release(&run.job);
+    cJSON_Delete(run.links);
     return code;
 }

@@ -13,6 +13,7 @@
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/plan/plan.h"
 
+struct fleet_errors;
 struct local_job;
 struct message_step;
 struct progress;
@@ -20,7 +21,7 @@ struct progress;
 struct run_arguments {
     const char *file;
     struct job_file_changes changes;
-    bool is_json, is_verbose;
+    bool is_json, is_verbose, calibrates;
     const char *curve, *state_file; /* relative to the current folder; NULL = none */
 };
 
@@ -40,7 +41,15 @@ struct run {
     bool has_told_record;
     int restarts; /* that counted */
     double started_ms;
+    cJSON *links; /* of --calibrate; NULL = none */
 };
+
+/* ---- run_calibrate.c ------------------------------------------------------------------------- */
+
+/* Measure this machine for the search of a job that has passed its checks, print and store the
+ * rates, and let the job be read again with them. Returns 0, or -EINVAL with errors appended: no
+ * search of the job uses rates, it has its own, or what plan_calibrate() says. */
+int run_calibrate(struct run *run, struct fleet_errors *errors);
 
 /* ---- run_servers.c --------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 
 /*
  * `fleetjob plan --calibrate` stores rates that --search and --predict then use, and the strategy
- * that --save writes trains when it is pasted into the job.
+ * that --save writes trains when it is pasted into the job. `fleetjob run --calibrate` does both.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,12 +106,71 @@ static void test_plan_calibrate__the_rates_are_used_and_the_result_trains(void *
     train_saved(saved);
 }
 
+/* The line of a plan that has the degrees; heap. */
+static char *degrees_in(const char *text)
+{
+    const char *line = strstr(text, "  parallel ");
+
+    if (!line)
+        fail_msg("no degrees in: %s", text);
+    return strndup(line, strcspn(line, "\n"));
+}
+
+/* What --calibrate has stored, as a line below spec. */
+static void append_context(const char *stored, struct fleet_strbuf *out)
+{
+    FLEET_AUTO_FREE char *text = NULL;
+    size_t size;
+
+    fleet_strbuf_append(out, "  autoParallel:\n    parallel_mode: auto_parallel\n"
+                             "    gradients_mean: true\n    search: full\n");
+    if (!stored)
+        return;
+    assert_int_equal(fleet_file_read(stored, 1 << 16, &text, &size, NULL), 0);
+    fleet_strbuf_append(out, "    links:\n");
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        if (line[0] != '#')
+            fleet_strbuf_appendf(out, "      %s\n", line);
+}
+
+static void test_run_calibrate__the_job_runs_what_its_rates_choose(void **state)
+{
+    FLEET_AUTO_FREE char *cache = fleet_file_join(folder, "cache");
+    FLEET_AUTO_FREE char *stored = fleet_file_join(cache, "fleetjob/links.yaml");
+    FLEET_AUTO_FREE char *job = NULL, *ran = NULL, *planned = NULL;
+    FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, searched = {0}, given = {0};
+
+    (void)state;
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    append_context(NULL, &searched);
+    job = write_job(searched.text, "    microBatchSize: 2");
+    assert_int_equal(plan((const char *[]){"run", job, "--calibrate", NULL}, &out), 0);
+    expect(&out, "2 ranks on ");
+    expect(&out, "stored in ");
+    expect(&out, stored);
+    ran = degrees_in(out.text);
+    append_context(stored, &given);
+    free(job);
+    job = write_job(given.text, "    microBatchSize: 2");
+    assert_int_equal(plan((const char *[]){"plan", job, NULL}, &out), 0);
+    planned = degrees_in(out.text);
+    assert_string_equal(ran, planned);
+    assert_int_equal(plan((const char *[]){"run", job, "--calibrate", NULL}, &out), 1);
+    expect(&out, "--calibrate: spec.autoParallel.links has the rates already; give one of the two");
+    free(job);
+    job = write_job("", "    microBatchSize: 2");
+    assert_int_equal(plan((const char *[]){"run", job, "--calibrate", NULL}, &out), 1);
+    expect(&out, "--calibrate: no search of this job uses rates: give spec.autoParallel.search: ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             test_plan_calibrate__the_rates_are_used_and_the_result_trains, job_folder_make,
             job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_run_calibrate__the_job_runs_what_its_rates_choose,
+                                        job_folder_make, job_folder_remove),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
