@@ -28,14 +28,14 @@
 /* Keys of spec.training, "block.key" or a whole block, that the weights after a step do not depend
  * on. */
 static const char *const left_out[][2] = {
-    {NULL, "steps"},     {NULL, "checkpoint"},
-    {NULL, "log"},       {NULL, "evaluation"},
-    {"data", "path"},    {"data", "vocabulary"},
-    {"data", "merges"},  {"model", "initialWeights"},
-    {"model", "preset"}, {NULL, "operatorStrategies"},
+    {NULL, "steps"},     {NULL, "checkpoint"},   {NULL, "log"},      {NULL, "evaluation"},
+    {"data", "path"},    {"data", "vocabulary"}, {"data", "merges"}, {"model", "initialWeights"},
+    {"model", "preset"},
 };
 
-static cJSON *encode_training(const struct training_config *config)
+/* How operators are divided changes the order of sums where it differs between them. */
+static cJSON *encode_training(const struct training_config *config,
+                              const struct strategy_options *options)
 {
     cJSON *training = training_config_encode(config);
 
@@ -45,6 +45,8 @@ static cJSON *encode_training(const struct training_config *config)
             left_out[i][0] ? cJSON_GetObjectItemCaseSensitive(training, left_out[i][0]) : training;
         cJSON_DeleteItemFromObjectCaseSensitive(block, left_out[i][1]);
     }
+    if (!options->operator_divisions)
+        cJSON_DeleteItemFromObjectCaseSensitive(training, "operatorStrategies");
     return training;
 }
 
@@ -90,7 +92,7 @@ cJSON *origin_encode(const struct origin *origin)
     struct job_record_text text = {
         .uid = (char *)origin->uid,
         .name = (char *)origin->name,
-        .training = encode_training(training),
+        .training = encode_training(training, origin->options),
         .strategy = strategy_json_encode(origin->strategy),
         .options = fleet_object_encode(&strategy_options_type, origin->options),
         .policy = origin->policy,

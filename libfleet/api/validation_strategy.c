@@ -12,6 +12,7 @@
 #include "libfleet/api/idle_fields.h"
 #include "libfleet/api/spares.h"
 #include "libfleet/api/validation_internal.h"
+#include "libfleet/autoparallel/context.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/base/strbuf.h"
@@ -330,9 +331,24 @@ static void check_ends(const struct validation *c)
     }
 }
 
+/* Only these modes compare what is divided with what was given. */
+static void check_divisions(const struct validation *c)
+{
+    const struct fleetjob_spec *spec = &c->job->spec;
+    enum context_mode mode = context_mode(spec->auto_parallel);
+
+    if (spec->strategy_options.operator_divisions &&
+        (spec->training.operators.count == 0 ||
+         (mode != CONTEXT_SEMI_AUTO_PARALLEL && mode != CONTEXT_AUTO_PARALLEL)))
+        fleet_errors_add(c->errors, "spec.strategyOptions.operatorDivisions",
+                         "needs spec.training.operatorStrategies, and "
+                         "spec.autoParallel.parallel_mode semi_auto_parallel or auto_parallel");
+}
+
 void validation_strategy(const struct validation *c)
 {
     check_ends(c);
+    check_divisions(c);
     if (validation_can_read(c, strategy_path(c)) && nominal_world(c) <= TOPOLOGY_WORLD_MAX) {
         check_strategy(c);
         check_elastic(c);

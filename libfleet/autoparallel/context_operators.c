@@ -17,6 +17,7 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/strategy/strategy.h"
+#include "libfleet/strategy/strategy_options.h"
 #include "libfleet/strategy/topology.h"
 #include "libfleet/training/training.h"
 
@@ -32,6 +33,18 @@ static bool fits(const struct strategy *s, const struct operator_grid *grid)
            (!h->has_sep_degree || h->sep_degree == grid->sequence) &&
            (!s->tensor_parallel_configs.has_sequence_parallel ||
             divides_rows == grid->divides_rows);
+}
+
+static void use_divisions(const struct context_apply *a)
+{
+    if (a->options->has_operator_divisions && !a->options->operator_divisions) {
+        context_report(a->errors, a->path, KEY,
+                       "divide operators in different ways, but "
+                       "spec.strategyOptions.operatorDivisions is false; leave it out");
+        return;
+    }
+    a->options->operator_divisions = true;
+    a->options->has_operator_divisions = true;
 }
 
 /* Set what the grid has beside what all strategies have. */
@@ -51,6 +64,8 @@ static void use(const struct context_apply *a, const struct operator_grid *grid)
                         grid->sequence);
         s->has_hybrid_configs = KNOB_BY_NAME;
     }
+    if (grid->by_operator)
+        use_divisions(a);
     if (grid->divides_rows || t->has_sequence_parallel) {
         context_ask_bool(a, KEY, "tensor_parallel_configs.sequence_parallel", &t->sequence_parallel,
                          &t->has_sequence_parallel, grid->divides_rows);

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "libfleet/autoparallel/given_possible.h"
 #include "libfleet/autoparallel/given_tuples.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
@@ -16,7 +16,6 @@
 #include "libfleet/base/strbuf.h"
 #include "libfleet/training/training.h"
 
-#define SHOWN_MAX 6    /* strategies of a message */
 #define NAMED_MAX 6    /* operators of a message */
 #define NOBODY    (-1) /* no entry has the operator */
 
@@ -179,6 +178,15 @@ static void add_grid(struct reading *r, const struct operator_grid *grid)
     r->grids[r->grid_count++] = *grid;
 }
 
+/* Those that divide each operator as its entry says. */
+static void add_mixed_grids(struct reading *r)
+{
+    for (int model = 2; model <= r->devices; model++)
+        if (r->devices % model == 0)
+            add_grid(r, &(struct operator_grid){r->devices / model, 1, model, false,
+                                                .by_operator = true});
+}
+
 /* Those with `sequence` ranks that share a sample. */
 static void add_grids(struct reading *r, int sequence, bool divides_rows)
 {
@@ -186,7 +194,8 @@ static void add_grids(struct reading *r, int sequence, bool divides_rows)
 
     for (int model = divides_rows ? 2 : 1; model <= devices; model++)
         if (devices % model == 0)
-            add_grid(r, &(struct operator_grid){devices / model, sequence, model, divides_rows});
+            add_grid(
+                r, &(struct operator_grid){devices / model, sequence, model, divides_rows, false});
 }
 
 static bool is_as_given(const struct operator_operand *operands, int count,
@@ -241,45 +250,18 @@ static size_t count_suitable(const struct reading *r, size_t from, size_t until)
 
 /* ---- why there is none ----------------------------------------------------------------------- */
 
-static void print_tuples(const struct operator_operand *operands, int count,
-                         const struct operator_strategy *strategy, struct fleet_strbuf *out)
-{
-    int shown = 0;
-
-    fleet_strbuf_append_char(out, '[');
-    for (int i = 0; i < count; i++) {
-        struct operator_splits splits;
-
-        if (operands[i].var == PROGRAM_NONE)
-            continue;
-        operator_strategy_splits(strategy, &operands[i], &splits);
-        fleet_strbuf_append(out, shown++ ? ", [" : "[");
-        for (int d = 0; d < splits.dims; d++)
-            fleet_strbuf_appendf(out, "%s%" PRId64, d ? ", " : "", splits.split[d]);
-        fleet_strbuf_append_char(out, ']');
-    }
-    fleet_strbuf_append_char(out, ']');
-}
-
-/* What the grids have for an operator: "in [[4, 1, 1], …], out [[4, 1, 1]]; or in …". */
-static void print_possible(const struct reading *r, int op, struct fleet_strbuf *out)
+/* What the grids have for an operator that divide all operators in one way, or in `mixed` ways. */
+static int print_possible(const struct reading *r, int op, bool mixed, struct fleet_strbuf *out)
 {
     size_t count = (size_t)r->operators->program.op_count;
     struct operator_axes axes;
     int shown = 0;
 
     model_operators_axes(r->operators, op, &axes);
-    for (size_t i = 0; i < r->grid_count && shown < SHOWN_MAX; i++) {
-        FLEET_AUTO_STRBUF struct fleet_strbuf one = {0};
-
-        fleet_strbuf_append(&one, "in ");
-        print_tuples(axes.inputs, axes.input_count, &r->strategies[i * count + (size_t)op], &one);
-        fleet_strbuf_append(&one, ", out ");
-        print_tuples(axes.outputs, 1, &r->strategies[i * count + (size_t)op], &one);
-        if (strstr(fleet_strbuf_text(out), one.text))
-            continue;
-        fleet_strbuf_appendf(out, "%s%s", shown++ ? "; or " : "", one.text);
-    }
+    for (size_t i = 0; i < r->grid_count; i++)
+        if (mixed || !r->grids[i].by_operator)
+            given_possible_add(&axes, &r->strategies[i * count + (size_t)op], &shown, out);
+    return shown;
 }
 
 /* The first operator of the entry that no grid divides so. */
@@ -310,9 +292,10 @@ static int find_impossible(const struct reading *r, size_t entry)
 static void explain_entry(const struct reading *r, size_t entry)
 {
     FLEET_AUTO_STRBUF struct fleet_strbuf possible = {0};
-    int op = find_impossible(r, entry);
+    int op = find_impossible(r, entry), shown;
 
-    print_possible(r, op, &possible);
+    shown = print_possible(r, op, false, &possible);
+    given_possible_list(r->operators, op, r->devices, &shown, &possible);
     refuse(r, entry, "",
            "the built-in trainer does not divide %s so: on the %d ranks of a stage it can have %s",
            name_of(r, op), r->devices, fleet_strbuf_text(&possible));
@@ -324,9 +307,41 @@ static void explain_other(const struct reading *r, size_t entry)
     FLEET_AUTO_STRBUF struct fleet_strbuf own = {0};
     int op = find_impossible(r, entry);
 
-    print_possible(r, op, &own);
+    (void)print_possible(r, op, true, &own);
     refuse(r, entry, "", "the ranks of this job divide %s otherwise: %s", name_of(r, op),
            fleet_strbuf_text(&own));
+}
+
+/* Would a grid divide the operators of an entry so if there were no other entry? */
+static bool suits_alone(const struct reading *r, size_t entry)
+{
+    struct training_config training = *r->operators->training; /* shallow */
+    struct model_operators trial = *r->operators;
+    struct reading alone = *r;
+    bool is_suitable;
+
+    training.operators = (struct training_operator_list){&r->given->items[entry], 1};
+    trial.training = &training;
+    alone.operators = &trial;
+    alone.grids = NULL;
+    alone.strategies = NULL;
+    alone.grid_count = 0;
+    add_mixed_grids(&alone);
+    is_suitable = count_suitable(&alone, entry, entry + 1) > 0;
+    free(alone.grids);
+    free(alone.strategies);
+    return is_suitable;
+}
+
+static void explain_alone(const struct reading *r, size_t entry)
+{
+    if (suits_alone(r, entry))
+        refuse(r, entry, "",
+               "%s can be divided so, but not beside the other entries: operators that share a "
+               "weight or an input are divided in one way",
+               name_of(r, find_impossible(r, entry)));
+    else
+        explain_entry(r, entry);
 }
 
 /* The first entry that leaves none of the grids that suit the ones before it. */
@@ -337,7 +352,7 @@ static void explain(const struct reading *r)
 
     for (size_t i = 0; i < r->given->count; i++)
         if (count_suitable(r, i, i + 1) == 0) {
-            explain_entry(r, i);
+            explain_alone(r, i);
             is_explained = true;
         }
     if (is_explained)
@@ -351,8 +366,8 @@ static void explain(const struct reading *r)
             both += suits(r, g, i, i + 1) && suits(r, g, until - 1, until);
         if (both == 0) {
             refuse(r, until - 1, "",
-                   "%s and %s (%s[%zu]) need different grids of ranks, and the built-in trainer "
-                   "divides all operators by one",
+                   "%s and %s (%s[%zu]) cannot both be divided so: all operators have one grid of "
+                   "ranks, and those that share a weight or an input one division",
                    name_of(r, r->entries[until - 1].first), name_of(r, r->entries[i].first),
                    r->path, i);
             return;
@@ -379,7 +394,8 @@ static size_t take_suitable(struct reading *r, struct operator_grid **out)
     return count;
 }
 
-/* Ranks that share tokens are tried if nothing else suits: most strategies do not need them. */
+/* Ranks that share tokens are tried if nothing else suits: most strategies do not need them. Then
+ * those that divide operators in different ways, which costs communication between them. */
 static size_t find_grids(struct reading *r, struct operator_grid **out)
 {
     size_t count;
@@ -393,11 +409,12 @@ static size_t find_grids(struct reading *r, struct operator_grid **out)
             add_grids(r, sequence, false);
             add_grids(r, sequence, true);
         }
-    if (count_suitable(r, 0, r->given->count) == 0) {
+    if ((count = take_suitable(r, out)) > 0)
+        return count;
+    add_mixed_grids(r);
+    if ((count = take_suitable(r, out)) == 0)
         explain(r);
-        return 0;
-    }
-    return take_suitable(r, out);
+    return count;
 }
 
 static void begin(struct reading *r)

@@ -33,7 +33,8 @@ struct operator_grid job_strategy_grid(const struct plan *plan)
                                   .sequence = degree[TOPOLOGY_SEQUENCE],
                                   .model = degree[TOPOLOGY_MODEL],
                                   .divides_rows = degree[TOPOLOGY_MODEL] > 1 &&
-                                                  final->tensor_parallel_configs.sequence_parallel};
+                                                  final->tensor_parallel_configs.sequence_parallel,
+                                  .by_operator = plan->by_operator};
 }
 
 static void add(struct numbers *list, int64_t value)
@@ -156,7 +157,10 @@ static int describe_layouts(const struct training_config *training,
                             const struct operator_grid *grid, bool only_trainable,
                             struct strategy_file *out, struct fleet_error *err)
 {
-    struct program_cell cell = {.model_ranks = grid->model};
+    struct program_cell cell = {.model_ranks = grid->model,
+                                .divides_rows = grid->divides_rows,
+                                .sequence_ranks = grid->sequence,
+                                .by_operator = grid->by_operator};
     struct program program;
 
     if (model_build(training, &cell, &program, err) < 0)

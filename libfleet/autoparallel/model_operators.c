@@ -169,6 +169,7 @@ int model_operators_divide(const struct model_operators *operators,
 {
     struct program_cell cell = {.model_ranks = grid->model,
                                 .divides_rows = grid->divides_rows,
+                                .by_operator = grid->by_operator,
                                 .sequence_ranks = grid->sequence};
     struct pair pair = {.whole = &operators->program, .grid = grid};
     struct program part;

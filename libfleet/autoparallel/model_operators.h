@@ -26,6 +26,8 @@ struct operator_grid {
     int sequence;      /* ranks that share the tokens of a sample */
     int model;         /* ranks that share tensors */
     bool divides_rows; /* between divided layers the model ranks share the tokens */
+    bool by_operator;  /* each operator is divided as training->operators says, else all in one way;
+                          neither with divides_rows nor beside sequences */
 };
 
 struct model_operators {

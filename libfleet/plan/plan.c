@@ -139,6 +139,7 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
                         .has_buddies = request->has_buddies,
                         .is_greedy = request->options &&
                                      request->options->partition == STRATEGY_PARTITION_GREEDY,
+                        .by_operator = request->options && request->options->operator_divisions,
                         .own_trainer = request->own_trainer};
 
     fleet_assert(request->world >= 0 && request->rank >= 0 &&

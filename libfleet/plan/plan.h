@@ -137,6 +137,7 @@ struct plan {
     bool encrypts;                  /* likewise */
     size_t connection_bytes;        /* a part of the exchange */
     bool has_buddies, is_greedy;    /* as requested: how state is divided */
+    bool by_operator;               /* likewise: strategyOptions.operatorDivisions */
     bool is_16_bit;                 /* weights and gradients are computed with in 16 bits */
     int64_t micro_batches;          /* of one batch, over all ranks */
     int64_t leaves;                 /* micro-batches of one update: leaves of the summation tree */

@@ -39,6 +39,7 @@ struct program_cell plan_stages_cell(const struct plan_request *request, const s
         .model_ranks = plan->topology.degree[TOPOLOGY_MODEL],
         .model_rank = cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_MODEL),
         .divides_rows = plan->selection.final.tensor_parallel_configs.sequence_parallel,
+        .by_operator = plan->by_operator,
         .sequence_ranks = plan->topology.degree[TOPOLOGY_SEQUENCE],
         .sequence_rank = cells_coordinate(&plan->topology, plan->cell, TOPOLOGY_SEQUENCE)};
 

@@ -106,9 +106,10 @@
  *   Gradients       (the loss is the sum of the ranks' losses) ALL_REDUCE has itself (sum, avg);
  *                   REDUCE_TO (sum) and BROADCAST have each other; REDUCE_SCATTER (sum) and
  *                   ALL_GATHER, too; ALL_TO_ALL has itself. With `alike`, all ranks of the group
- *                   compute the same from the result of ALL_REDUCE (sum), so the gradient of x is
- *                   the gradient of y. SEND and RECEIVE have none: the pass that cuts a program
- *                   adds both directions.
+ *                   compute the same from the result: the gradient of x is that of y with
+ *                   ALL_REDUCE (sum), and with ALL_GATHER the rows at this rank's `place` of it
+ *                   (OWN_ROWS). SEND and RECEIVE have none: the pass that cuts a program adds both
+ *                   directions.
  */
 
 #include <stdbool.h>
@@ -216,9 +217,9 @@ struct op_attributes {
     int shift;  /* SEND, RECEIVE: the place of the peer minus the own place */
     int ranks;  /* REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL of operands, OWN_ROWS, DROPOUT of a part:
                    ranks of the group; LAMB, LARS with squares: the ranks that computed these */
-    int place;  /* OWN_ROWS, DROPOUT of a part: this rank's place in the group */
+    int place;  /* OWN_ROWS, DROPOUT of a part, ALL_GATHER with alike: this rank's place */
     bool owned; /* TREE_SUM, ALL_GATHER, SEND, RECEIVE of a range; GRAD_NORM, CHECK_FINITE */
-    bool alike; /* ALL_REDUCE of operands */
+    bool alike; /* ALL_REDUCE, ALL_GATHER of operands */
     enum op_phase phase; /* when it runs, of dgc */
     bool sampled;        /* DGC: the threshold is that of a sample */
 

@@ -105,6 +105,8 @@ struct program_cell {
     int model_ranks; /* 0 and 1: one rank has all of each tensor */
     int model_rank;
     bool divides_rows;  /* between divided layers each of these ranks has some of the tokens */
+    bool by_operator;   /* operators are divided as training_config.operators says; not beside
+                           divided rows or sequences */
     int sequence_ranks; /* 0 and 1: one rank has all tokens of a micro-batch */
     int sequence_rank;
     int stages;          /* 0 and 1: one rank has all layers */

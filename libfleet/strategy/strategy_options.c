@@ -88,6 +88,14 @@ static const struct fleet_field options_fields[] = {
      .description = "Tensor parallelism: gradients are multiplied by the number of ranks that "
                     "share tensors, since each of them computes the loss; as MindSpore's "
                     "loss_repeated_mean: false."},
+    {.name = "operatorDivisions",
+     .kind = FLEET_FIELD_BOOL,
+     .offset = offsetof(struct strategy_options, operator_divisions),
+     .presence = FLEET_PRESENCE(struct strategy_options, has_operator_divisions),
+     .default_words = "true where operatorStrategies need it",
+     .description = "Tensor parallelism: each operator is divided as "
+                    "spec.training.operatorStrategies says, and activations are gathered or split "
+                    "between operators. false: all operators are divided in one way."},
     {0},
 };
 

@@ -59,6 +59,9 @@ struct strategy_options {
     /* Ranks that share tensors compute one loss; its gradient counts once for each of them. */
     bool repeated_loss_adds;
     bool has_repeated_loss_adds; /* it was given */
+    /* Ranks that share tensors divide each operator as spec.training.operatorStrategies says. */
+    bool operator_divisions;
+    bool has_operator_divisions; /* it was given */
 };
 
 extern const struct fleet_object strategy_options_type;

@@ -336,7 +336,8 @@ static const struct fleet_field training_fields[] = {
      .description =
          "MindSpore's strategies of operators, for spec.autoParallel.parallel_mode "
          "semi_auto_parallel and auto_parallel. The first entry that matches an operator is for "
-         "it. The built-in trainer runs them if one grid of ranks divides all operators so."},
+         "it. The built-in trainer has one grid of ranks; single operators may be whole on "
+         "each rank, or divided otherwise by columns and rows."},
     {0},
 };
 

@@ -29,6 +29,7 @@ struct knobs {
     bool recompute; /* the ranks do, the one rank does not: it changes no bit */
     bool amp, pure; /* operators by Paddle's lists; all in 16 bits */
     bool rows;      /* ranks that share tensors divide the rows of activations, too */
+    bool given;     /* operators are divided as the job says */
 };
 
 static inline int build_cell(const struct training_config *training, struct knobs knobs,
@@ -42,6 +43,7 @@ static inline int build_cell(const struct training_config *training, struct knob
 
     strategy_init(&strategy);
     context.cell.divides_rows = knobs.rows;
+    context.cell.by_operator = knobs.given;
     strategy.recompute = knobs.recompute;
     strategy.amp = knobs.amp;
     strategy.amp_configs.use_pure_bf16 = knobs.pure;

@@ -6,10 +6,33 @@
 
 #include "tests/unit/tensor_parallel_fixture.h"
 
-#define CLIPPED(name, clip) JOB(name, "", ",\"clip\":{" clip "}") "}"
-#define FP16(name)          JOB(name, "", "") ",\"precision\":\"fp16\"}"
-#define GROUPED(heads)      ",\"kvHeads\":" #heads
-#define BF16(name)          JOB(name, "", "") ",\"precision\":\"bf16\"}"
+#define CLIPPED(name, clip)     JOB(name, "", ",\"clip\":{" clip "}") "}"
+#define FP16(name)              JOB(name, "", "") ",\"precision\":\"fp16\"}"
+#define GROUPED(heads)          ",\"kvHeads\":" #heads
+#define GIVEN(name, rest, list) JOB(name, rest, "") ",\"operatorStrategies\":[" list "]"
+#define DIVIDED(name, in)       "{\"operator\":\"" name "\",\"in\":[" in "]}"
+#define WHOLE(name)             DIVIDED(name, "[1,1,1],[1,1]")
+
+/* Parts that are whole. */
+#define BLOCK  WHOLE("h.1.mlp.c_fc") "," WHOLE("h.1.attn.c_attn")
+#define TABLE  DIVIDED("embedding", "[1,1],[1,1]")
+#define MLPS   WHOLE("h.*.mlp.*") "," TABLE
+#define HEADS  TABLE "," WHOLE("h.*.attn*")
+#define K_HEAD WHOLE("*.self_attn.k_proj") "," WHOLE("lm_head")
+/* Layers between which columns are gathered or split. */
+#define CHANGES_0  WHOLE("h.0.mlp.c_proj") "," DIVIDED("h.0.attn", "[1,1,1]")
+#define CHANGES_1  DIVIDED("h.1.mlp.c_proj", "[1,1,2],[2,1]") "," WHOLE("h.1.attn.c_proj")
+#define CHANGES_2  BLOCK "," DIVIDED("h.1.attn", "[1,1,2]")
+#define CHANGES    CHANGES_0 "," CHANGES_1 "," CHANGES_2
+#define COLUMNS    DIVIDED("h.*.mlp.c_proj", "[1,1,1],[1,4]")
+#define ROWS(op)   DIVIDED("h.0.attn." op, "[1,1,4],[4,1]")
+#define SAME       COLUMNS "," ROWS("c_attn") "," ROWS("c_proj")
+#define LLAMA      "model.layers."
+#define LLAMA_0    WHOLE(LLAMA "0.mlp.down_proj") "," DIVIDED(LLAMA "0.self_attn", "[1,1,1]")
+#define LLAMA_1    WHOLE(LLAMA "1.self_attn.q_proj") "," DIVIDED(LLAMA "1.self_attn", "[1,1,4]")
+#define LLAMA_2    DIVIDED(LLAMA "1.mlp.up_proj", "[1,1,4],[1,4]")
+#define LLAMAS     LLAMA_0 "," LLAMA_1 "," LLAMA_2 "," DIVIDED("lm_head", "[1,1,4],[1,4]")
+#define BF16(name) JOB(name, "", "") ",\"precision\":\"bf16\"}"
 
 static const struct {
     const char *name, *training;
@@ -76,6 +99,32 @@ static const struct {
      JOB("llama", GROUPED(2), "") ",\"precision\":\"bf16\"}",
      4,
      {.amp = true, .pure = true, .rows = true}},
+    {"gpt with one whole block on 2",
+     GIVEN("gpt", "", BLOCK) "}",
+     2,
+     {.recompute = true, .given = true}},
+    {"gpt with whole MLPs and a whole table on 4", GIVEN("gpt", "", MLPS) "}", 4, {.given = true}},
+    {"gpt with a whole embedding, a divided head and dropout on 2",
+     GIVEN("gpt", ",\"tieEmbeddings\":false,\"dropout\":0.1", HEADS) "}",
+     2,
+     {.given = true}},
+    {"llama with whole attention and a whole head on 2",
+     GIVEN("llama", "", K_HEAD) "}",
+     2,
+     {.recompute = true, .given = true}},
+    {"llama of 2 key heads with whole attention on 4",
+     GIVEN("llama", GROUPED(2), WHOLE("model.layers.0.self_attn*")) "}",
+     4,
+     {.given = true}},
+    {"gpt that gathers and splits on 2", GIVEN("gpt", "", CHANGES) "}", 2, {.given = true}},
+    {"gpt with columns behind columns, rows behind rows and dropout on 4",
+     GIVEN("gpt", ",\"dropout\":0.1", SAME) "}",
+     4,
+     {.recompute = true, .given = true}},
+    {"llama that gathers and splits in bf16 by the lists on 4",
+     GIVEN("llama", "", LLAMAS) ",\"precision\":\"bf16\"}",
+     4,
+     {.amp = true, .given = true}},
 };
 
 #endif

@@ -60,9 +60,10 @@ static void decide(const struct given *given, struct fleet_strbuf *out)
     if (errors.count > 0)
         fleet_errors_print(&errors, out);
     else
-        fleet_strbuf_appendf(out, "model %d sequence %d%s", s->hybrid_configs.mp_degree,
+        fleet_strbuf_appendf(out, "model %d sequence %d%s%s", s->hybrid_configs.mp_degree,
                              s->hybrid_configs.sep_degree,
-                             s->tensor_parallel_configs.sequence_parallel ? " rows" : "");
+                             s->tensor_parallel_configs.sequence_parallel ? " rows" : "",
+                             job.spec.strategy_options.operator_divisions ? " by operator" : "");
     fleet_errors_release(&errors);
     fleetjob_release(&job);
 }
@@ -115,6 +116,33 @@ static const struct {
      "spec.autoParallel.search_mode: sharding_propagation begins at operators with given "
      "strategies: give at least one in spec.training.operatorStrategies, or use "
      "recursive_programming or dynamic_programming\n"},
+    /* operators that are whole while others are divided, and those in between */
+    {{"name: gpt, " WIDE, 2, SEMI, "", "{operator: 'h.0.mlp.c_fc', in: [[1, 1, 1], [1, 1]]}"},
+     "model 2 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 4, SEMI, "",
+      "{operator: 'h.*.attn.c_*', in: [[2, 1, 1], [1, 1]]}, {operator: 'h.0.mlp.c_fc', in: [[2, 1, "
+      "1], [1, 2]]}"},
+     "model 2 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 4, SEMI, "", "{operator: 'h.1.mlp.c_proj', in: [[2, 1, 1], [1, 1]]}"},
+     "model 2 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 4, SEMI, "", "{operator: 'h.1.mlp.c_proj', in: [[1, 1, 1], [1, 4]]}"},
+     "model 4 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 4, SEMI, "", "{operator: 'h.1.attn', in: [[1, 1, 1]]}"},
+     "model 4 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 2, SEMI, "", "{operator: loss, in: [[1, 1, 1], [1, 1]]}"},
+     "model 2 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 2, SEMI, "",
+      "{operator: embedding, in: [[1, 1], [1, 1]]}, {operator: 'h.0.ln_1', in: [[1, 1, 1]]}"},
+     "model 2 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 2, SEMI, "", "{operator: embedding, in: [[1, 1], [1, 1]]}"},
+     "model 1 sequence 2"},
+    {{"name: llama, " WIDE, 4, SEMI, "",
+      "{operator: '*.mlp.up_proj', in: [[2, 1, 1], [1, 1]]}, {operator: '*.self_attn.v_proj', in: "
+      "[[2, 1, 2], [1, 2]]}, {operator: lm_head, in: [[2, 1, 1], [1, 1]]}"},
+     "model 2 sequence 1 by operator"},
+    {{"name: gpt, " WIDE, 4, SEMI ", pipeline_stages: 2", "",
+      "{operator: 'h.0.mlp.c_fc', in: [[1, 1, 1], [1, 1]]}"},
+     "model 2 sequence 1 by operator"},
     /* mistakes */
     {{"name: gpt, " WIDE, 4, SEMI, "", "{operator: 'h.0.mlp.cfc', in: [[4, 1, 1]]}"},
      FIRST ".operator: \"h.0.mlp.cfc\" is no operator of gpt; did you mean \"h.0.mlp.c_fc\"?\n"},
@@ -143,16 +171,27 @@ static const struct {
      "spec.training.operatorStrategies[1].operator: \"h.0.ln_1\" matches only operators of earlier "
      "entries, and the first one counts: move it in front of them, or leave it out\n"},
     /* what one grid cannot do */
-    {{"name: gpt, " WIDE, 2, SEMI, "", "{operator: 'h.0.mlp.c_fc', in: [[1, 1, 1], [1, 1]]}"},
+    {{"name: gpt, " WIDE, 2, SEMI, "", "{operator: 'h.0.mlp.c_fc', in: [[1, 1, 2], [2, 1]]}"},
      FIRST ": the built-in trainer does not divide h.0.mlp.c_fc so: on the 2 ranks of a stage it "
            "can have in [[2, 1, 1], [1, 1], [1]], out [[2, 1, 1]]; or in [[1, 1, 1], [1, 2], [2]], "
-           "out [[1, 1, 2]]; or in [[1, 2, 1], [1, 1], [1]], out [[1, 2, 1]]\n"},
+           "out [[1, 1, 2]]; or in [[1, 2, 1], [1, 1], [1]], out [[1, 2, 1]]; or in [[1, 1, 1], "
+           "[1, 1], [1]], out [[1, 1, 1]]\n"},
+    {{"name: llama, " WIDE, 2, SEMI, "",
+      "{operator: '*.k_proj', in: [[1, 1, 1], [1, 1]]}, {operator: '*.q_proj', in: [[1, 1, 1], [2, "
+      "1]]}"},
+     FIRST ": model.layers.0.self_attn.k_proj can be divided so, but not beside the other entries: "
+           "operators that share a weight or an input are divided in one way\n"},
+    {{"name: gpt, " WIDE, 2, SEMI, "",
+      "{operator: embedding, in: [[1, 1], [1, 1]]}, {operator: lm_head, in: [[1, 1, 1], [2, 1]]}"},
+     "spec.training.operatorStrategies[1]: lm_head and embedding "
+     "(spec.training.operatorStrategies[0]) cannot both be divided so: all operators have one grid "
+     "of ranks, and those that share a weight or an input one division\n"},
     {{"name: gpt, " WIDE, 4, SEMI, "",
       "{operator: 'h.0.mlp.c_fc', in: [[2, 1, 1], [1, 2]]}, {operator: 'h.0.ln_1', in: [[4, 1, "
       "1]]}"},
      "spec.training.operatorStrategies[1]: h.0.ln_1 and h.0.mlp.c_fc "
-     "(spec.training.operatorStrategies[0]) need different grids of ranks, and the built-in "
-     "trainer divides all operators by one\n"},
+     "(spec.training.operatorStrategies[0]) cannot both be divided so: all operators have one grid "
+     "of ranks, and those that share a weight or an input one division\n"},
 };
 
 static void test_given_operators__decide_the_grid(void **state)
@@ -168,12 +207,37 @@ static void test_given_operators__decide_the_grid(void **state)
     }
 }
 
+/* All operators with the tuples of all their inputs. */
+static void list_strategies(const struct model_operators *all,
+                            const struct operator_strategy *strategies, struct fleet_strbuf *out)
+{
+    for (int op = 0; op < all->program.op_count; op++) {
+        struct operator_axes axes;
+
+        model_operators_axes(all, op, &axes);
+        fleet_strbuf_appendf(out, "%s{operator: '%s', in: [", op ? ", " : "",
+                             model_operators_name(all, op));
+        for (int i = 0; i < axes.input_count; i++) {
+            struct operator_splits splits = {0};
+
+            if (axes.inputs[i].var != PROGRAM_NONE)
+                operator_strategy_splits(&strategies[op], &axes.inputs[i], &splits);
+            fleet_strbuf_append(out, i ? ", [" : "[");
+            for (int d = 0; d < splits.dims; d++)
+                fleet_strbuf_appendf(out, "%s%d", d ? ", " : "", (int)splits.split[d]);
+            fleet_strbuf_append_char(out, ']');
+        }
+        fleet_strbuf_append(out, "]}");
+    }
+}
+
 /* The strategy that each operator has on a grid, given to all of them, leads to that grid again. */
 static void test_given_operators__know_what_the_trainer_runs(void **state)
 {
     static const struct operator_grid grids[] = {
-        {4, 1, 1, false}, {2, 1, 2, false}, {1, 1, 4, false}, {2, 1, 2, true},
-        {1, 1, 4, true},  {2, 2, 1, false}, {1, 2, 2, false}, {1, 2, 2, true},
+        {4, 1, 1, false, false}, {2, 1, 2, false, false}, {1, 1, 4, false, false},
+        {2, 1, 2, true, false},  {1, 1, 4, true, false},  {2, 2, 1, false, false},
+        {1, 2, 2, false, false}, {1, 2, 2, true, false},
     };
     static const char *const models[] = {"name: gpt, " WIDE, "name: llama, dropout: 0.1, " WIDE};
     struct operator_strategy strategies[200];
@@ -216,11 +280,69 @@ static void test_given_operators__know_what_the_trainer_runs(void **state)
     }
 }
 
+/* Strategies of some operators decide those of all; all of these given lead to the same. */
+static void test_given_operators__say_again_what_they_made(void **state)
+{
+    static const struct given jobs[] = {
+        {"name: gpt, " WIDE, 4, SEMI, "",
+         "{operator: 'h.0.mlp.c_proj', in: [[2, 1, 1], [1, 2]]}, "
+         "{operator: 'h.1.attn', in: [[2, 1, 1]]}, {operator: loss, in: [[2, 1, 1], [2, 1]]}"},
+        {"name: gpt, tieEmbeddings: false, " WIDE, 4, SEMI, "",
+         "{operator: lm_head, in: [[1, 1, 4], [1, 4]]}, {operator: 'h.0.attn.c_attn', in: [[1, 1, "
+         "4], [4, 1]]}"},
+        {"name: llama, " WIDE, 4, SEMI, "",
+         "{operator: '*.0.self_attn.q_proj', in: [[2, 1, 1], [1, 1]]}, {operator: "
+         "'*.1.mlp.down_proj', in: [[2, 1, 1], [1, 1]]}"},
+        {"name: llama, kvHeads: 2, " WIDE, 4, SEMI, "",
+         "{operator: '*.0.self_attn', in: [[2, 1, 2]]}, "
+         "{operator: '*.1.self_attn.?_proj', in: [[2, 1, 1], [1, 1]]}"},
+    };
+    struct operator_strategy strategies[200];
+    struct fleet_error err;
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(jobs); i++) {
+        FLEET_AUTO_STRBUF struct fleet_strbuf operators = {0}, found = {0};
+        struct operator_grid grid = {.sequence = 1, .by_operator = true};
+        struct operator_strategy again[200];
+        struct given given = jobs[i];
+        struct fleet_errors errors = {0};
+        struct model_operators all;
+        struct fleetjob job;
+
+        decide(&given, &found);
+        if (!strstr(found.text, "by operator"))
+            fail_msg("%s: %s", jobs[i].operators, found.text);
+        read_job(&given, &job, &errors);
+        grid.model = job.spec.strategy.hybrid_configs.mp_degree;
+        grid.data = 4 / grid.model;
+        assert_int_equal(model_operators_init(&job.spec.training, &all, &err), 0);
+        assert_int_equal(model_operators_divide(&all, &grid, strategies, &err), 0);
+        list_strategies(&all, strategies, &operators);
+        model_operators_release(&all);
+        fleetjob_release(&job);
+
+        given.operators = operators.text;
+        read_job(&given, &job, &errors);
+        assert_int_equal(errors.count, 0);
+        assert_int_equal(job.spec.strategy.hybrid_configs.mp_degree, grid.model);
+        assert_int_equal(model_operators_init(&job.spec.training, &all, &err), 0);
+        assert_int_equal(model_operators_divide(&all, &grid, again, &err), 0);
+        for (int op = 0; op < all.program.op_count; op++)
+            if (memcmp(again[op].parts, strategies[op].parts, sizeof(again[op].parts)) != 0)
+                fail_msg("%s: another strategy of %s", jobs[i].operators,
+                         model_operators_name(&all, op));
+        model_operators_release(&all);
+        fleetjob_release(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_given_operators__decide_the_grid),
         cmocka_unit_test(test_given_operators__know_what_the_trainer_runs),
+        cmocka_unit_test(test_given_operators__say_again_what_they_made),
     };
     return cmocka_run_group_tests_name("given_operators", tests, NULL, NULL);
 }

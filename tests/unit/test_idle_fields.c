@@ -263,6 +263,8 @@ static const struct {
     {"spec.training.seed", "agent/runtime/trainer.c", "config.seed"},
     {"spec.strategyOptions.overflowAction", "agent/runtime/ledger.c", "options->overflow_action"},
     {"spec.strategyOptions.alwaysAdapt", "libfleet/program/passes/lamb.c", "options->always_adapt"},
+    {"spec.strategyOptions.operatorDivisions", "libfleet/plan/plan.c",
+     "options->operator_divisions"},
     {"spec.runPolicy.dataEncryption", "controller/fleetjob/job_secret.c", "data_encryption"},
     {"spec.runPolicy.suspend", "controller/fleetjob/suspend.c", "suspend"},
     {"spec.runPolicy.cleanPodPolicy", "controller/fleetjob/clean_pod_policy.c", "clean_pod_policy"},

@@ -35,6 +35,7 @@ void builder_enter(struct builder *b, int layer, const char *prefix)
 
     fleet_assert(used < (int)sizeof(b->prefix));
     b->layer = layer;
+    b->whole_heads = false;
 }
 
 int builder_add_var(struct builder *b, const char *name, const char *suffix, enum program_type type,
@@ -130,7 +131,7 @@ bool builder_divides(const struct builder *b)
 
 int builder_heads(const struct builder *b, int heads)
 {
-    if (builder_divides(b))
+    if (builder_divides(b) && !b->whole_heads)
         heads /= b->cell.model_ranks;
     return builder_shares_sequences(b) ? heads / b->cell.sequence_ranks : heads;
 }
@@ -259,8 +260,27 @@ static int add_weight(struct builder *b, const char *name, int x, const struct b
     if (l->division == BUILDER_COLUMNS)
         slice = slice_of(l->features, l->blocks ? l->blocks : 1, features, &b->cell);
     else
-        slice = slice_of(builder_columns(b, x) * b->cell.model_ranks, 1, inputs, &b->cell);
+        slice = slice_of(l->inputs, 1, inputs, &b->cell);
     return add_slice(b, name, ".weight", l->initial, l->deviation, 2, shape, &slice);
+}
+
+/* Columns, or the whole. */
+static int linear(struct builder *b, const char *name, int x, const struct builder_linear *l)
+{
+    bool activated = l->activation != OP_ACTIVATION_NONE;
+    struct program_op op = {.kind = OP_LINEAR, .input_count = 3, .output_count = 2};
+
+    if (b->rc < 0)
+        return PROGRAM_NONE;
+    op.inputs[0] = x;
+    op.inputs[1] = l->weight > 0 ? l->weight : add_weight(b, name, x, l);
+    op.inputs[2] = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
+    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
+    op.outputs[1] = activated ? builder_activation(b, name, ".pre", PROGRAM_FP32) : PROGRAM_NONE;
+    op.attributes.transposed = l->transposed;
+    op.attributes.activation = l->activation;
+    builder_add_op(b, &op);
+    return op.outputs[0];
 }
 
 /* A part of the inputs: the bias is added once, to the sum. */
@@ -274,7 +294,7 @@ static int linear_rows(struct builder *b, const char *name, int x, const struct 
     part.division = BUILDER_WHOLE;
     part.weight = add_weight(b, name, x, l);
     bias = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
-    sum = sum_rows(b, name, builder_linear(b, name, x, &part));
+    sum = sum_rows(b, name, linear(b, name, x, &part));
     if (bias == PROGRAM_NONE)
         return sum;
     return add_to(b, name, ".biased", sum, bias);
@@ -282,22 +302,26 @@ static int linear_rows(struct builder *b, const char *name, int x, const struct 
 
 int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l)
 {
-    bool activated = l->activation != OP_ACTIVATION_NONE;
-    struct program_op op = {.kind = OP_LINEAR, .input_count = 3, .output_count = 2};
+    struct builder_linear own = *l;
+    char input[64];
+    int y;
 
     if (b->rc < 0)
         return PROGRAM_NONE;
-    if (builder_divides(b) && l->division == BUILDER_ROWS)
-        return linear_rows(b, name, x, l);
-    op.inputs[0] = x;
-    op.inputs[1] = l->weight > 0 ? l->weight : add_weight(b, name, x, l);
-    op.inputs[2] = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
-    op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
-    op.outputs[1] = activated ? builder_activation(b, name, ".pre", PROGRAM_FP32) : PROGRAM_NONE;
-    op.attributes.transposed = l->transposed;
-    op.attributes.activation = l->activation;
-    builder_add_op(b, &op);
-    return op.outputs[0];
+    if (!builder_divides(b))
+        return linear(b, name, x, l);
+    own.division = builder_decide(b, name, x, l);
+    if (b->given) {
+        own.inputs = l->inputs ? l->inputs : builder_columns(b, x);
+        (void)snprintf(input, sizeof(input), "%s.input", name);
+        x = builder_convert(b, input, x, 1, own.inputs, own.division == BUILDER_ROWS);
+    }
+    if (own.division == BUILDER_ROWS)
+        return linear_rows(b, name, x, &own);
+    y = linear(b, name, x, &own);
+    return b->given && l->division == BUILDER_ROWS
+               ? builder_convert(b, name, y, 1, l->features, false)
+               : y;
 }
 
 /* `centers`: the mean is taken off, and there is a bias. */
@@ -387,12 +411,12 @@ int builder_add(struct builder *b, const char *name, int a, int c)
 }
 
 int builder_table(struct builder *b, const char *name, int64_t rows, int64_t columns,
-                  double deviation)
+                  double deviation, bool is_tied)
 {
     int64_t shape[2] = {rows, columns};
     struct program_slice slice;
 
-    if (!builder_divides(b))
+    if (!builder_divides(b) || !builder_table_divided(b, is_tied))
         return builder_parameter(b, name, PROGRAM_INITIAL_NORMAL, deviation, 2, shape);
     slice = slice_of(rows, 1, 0, &b->cell);
     return add_slice(b, name, "", PROGRAM_INITIAL_NORMAL, deviation, 2, shape, &slice);
@@ -420,11 +444,13 @@ int builder_embedding(struct builder *b, const char *name, int ids, int table, i
                             .inputs = {ids, table, position},
                             .input_count = position == PROGRAM_NONE ? 2 : 3,
                             .output_count = 1};
+    bool is_divided;
     int x;
 
     if (b->rc < 0)
         return PROGRAM_NONE;
-    if (builder_divides(b)) {
+    is_divided = b->program->vars[table].slice.parts > 0;
+    if (is_divided) {
         op.input_count = 2;
         op.inputs[2] = 0;
         op.attributes.divided = true;
@@ -432,7 +458,7 @@ int builder_embedding(struct builder *b, const char *name, int ids, int table, i
     }
     op.outputs[0] = builder_activation(b, name, "", PROGRAM_FP32);
     builder_add_op(b, &op);
-    if (!builder_divides(b))
+    if (!is_divided)
         return builder_own_tokens(b, name, op.outputs[0]);
     if (position == PROGRAM_NONE)
         return sum_rows(b, name, builder_own_tokens(b, name, op.outputs[0]));

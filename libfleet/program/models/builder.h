@@ -20,6 +20,8 @@
 #include "libfleet/base/error.h"
 #include "libfleet/program/program.h"
 
+struct training_operator_list;
+
 struct builder {
     struct program *program;
     struct program_cell cell; /* which part of divided layers; set by the caller */
@@ -27,7 +29,10 @@ struct builder {
     char prefix[64];          /* put before every name; "" outside blocks */
     uint64_t streams;         /* dropouts so far: each has its own stream of random numbers */
     int64_t samples, tokens;  /* of x [samples,tokens,C] while its rows are divided, else 0 */
-    int rc;                   /* 0 or the first error */
+    bool whole_heads; /* attention is on each rank with all heads, though the cell divides */
+    const struct training_operator_list
+        *given; /* of a cell with by_operator, else NULL; borrowed */
+    int rc;     /* 0 or the first error */
     struct fleet_error err;
 };
 
@@ -75,16 +80,43 @@ struct builder_linear {
     double bias_deviation; /* > 0: bias starts uniform in ± this */
     int weight;            /* > 0: use this parameter instead of a new one */
     enum builder_division division;
-    int blocks; /* COLUMNS: the features are so many equal blocks (q, k, v), and each block is
+    int blocks;     /* COLUMNS: the features are so many equal blocks (q, k, v), and each block is
                    divided; 0 counts as 1 */
+    int64_t inputs; /* ROWS: K of the whole layer */
+    /* With `given` the first of these layers that has a strategy decides for all of them:
+     * NULL-terminated names of those that read the same x. NULL: this layer alone. */
+    const char *const *siblings;
 };
 
 /* x [..,K] -> [..,M]: x · weight, plus a bias, then the activation. With COLUMNS M is this rank's
- * part of the features, with ROWS K is its part of the inputs, and there is no activation. */
+ * part of the features, with ROWS K is its part of the inputs, and there is no activation.
+ *
+ * With `given` a strategy of the user may ask for another division. Then x is gathered or split in
+ * front of the layer, if it must be, and what ROWS would have left whole is whole. */
 int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l);
 
 /* True if the cell divides layers. */
 bool builder_divides(const struct builder *b);
+
+/*
+ * Where ranks divide operators in different ways (`given`), activations change between whole and
+ * divided by columns:
+ *
+ *   gather  a rank sends its columns to all. Behind it all ranks compute the same, so a rank's
+ *           gradient is its columns of the result's.
+ *   split   a rank takes its columns; nothing travels. The gradients of all are gathered.
+ *
+ * Each is a transpose beside ALL_GATHER or OWN_ROWS, which work on the first dimension.
+ *
+ * builder_heads_divided(): call it before attention `name`, with what it reads (q, or q, k and v)
+ *     and the columns of that in the whole model. True if ranks divide heads, by a strategy of
+ *     `name` (NULL: none), else as x is. builder_heads() and the like follow in this block.
+ * builder_convert(): x [B,T,columns], of `blocks` equal blocks, divided or whole as `divided` says.
+ *     x itself if it is so already.
+ */
+bool builder_heads_divided(struct builder *b, const char *name, int x, int64_t columns);
+int builder_convert(struct builder *b, const char *name, int x, int blocks, int64_t columns,
+                    bool divided);
 
 /* The part of a model's heads that this rank attends with. */
 int builder_heads(const struct builder *b, int heads);
@@ -134,9 +166,10 @@ int builder_join_heads(struct builder *b, const char *name, int x);
  * PROGRAM_NONE. Of these this rank's tokens, and rows, where the cell divides them. */
 int builder_embedding(struct builder *b, const char *name, int ids, int table, int position);
 
-/* A table [rows,columns] whose rows the cell divides: normal with `deviation`. */
+/* A table [rows,columns] whose rows the cell divides: normal with `deviation`. `is_tied`: "lm_head"
+ * reads it, too. */
 int builder_table(struct builder *b, const char *name, int64_t rows, int64_t columns,
-                  double deviation);
+                  double deviation, bool is_tied);
 
 /* Normalize the last dimension of x [..,C] by mean and deviation, with "name.weight" and
  * "name.bias"; by the root of the mean square, with "name.weight" alone. */

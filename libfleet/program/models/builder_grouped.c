@@ -10,7 +10,7 @@
 
 static int model_ranks(const struct builder *b)
 {
-    return builder_divides(b) ? b->cell.model_ranks : 1;
+    return builder_divides(b) && !b->whole_heads ? b->cell.model_ranks : 1;
 }
 
 /* Of the ranks that share tensors: each has so many. */
@@ -79,10 +79,9 @@ int builder_kv_linear(struct builder *b, const char *name, int x, const struct b
 {
     struct builder_linear linear = *l;
 
-    if (kv_heads >= model_ranks(b)) {
-        linear.division = BUILDER_COLUMNS;
+    linear.division = BUILDER_COLUMNS;
+    if (kv_heads >= model_ranks(b) || builder_decide(b, name, x, &linear) != BUILDER_COLUMNS)
         return builder_linear(b, name, x, &linear);
-    }
     linear.division = BUILDER_WHOLE;
     return own_head(b, name, builder_linear(b, name, x, &linear), kv_heads);
 }

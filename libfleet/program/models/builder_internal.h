@@ -25,6 +25,12 @@ int builder_reshape(struct builder *b, const char *name, const char *suffix, int
 /* The size of the last dimension. */
 int64_t builder_columns(const struct builder *b, int var);
 
+/* How the ranks divide layer `name` that reads x: as the user says, else as the layer says, where x
+ * allows it. builder_table_divided(): the same for the rows of the embedding's table. */
+enum builder_division builder_decide(const struct builder *b, const char *name, int x,
+                                     const struct builder_linear *l);
+bool builder_table_divided(const struct builder *b, bool is_tied);
+
 /* True if ranks share sequences. */
 bool builder_shares_sequences(const struct builder *b);
 

@@ -29,14 +29,20 @@ static int share_sums(struct builder *b, int logits, int targets, const struct o
     return gather.outputs[0];
 }
 
-/* The weight of the layer that gives the logits: the last one. */
+/* The words that this rank has, by the weight of the layer that gives the logits: the last one.
+ * NULL: all of them. */
 static const struct program_slice *slice_of_head(const struct builder *b)
 {
+    const struct program_slice *slice;
     int at = b->program->op_count - 1;
 
     while (b->program->ops[at].kind != OP_LINEAR)
         at--;
-    return &b->program->vars[b->program->ops[at].inputs[1]].slice;
+    slice = &b->program->vars[b->program->ops[at].inputs[1]].slice;
+    return slice->parts > 0 &&
+                   slice->dimension == (b->program->ops[at].attributes.transposed ? 0 : 1)
+               ? slice
+               : NULL;
 }
 
 static int add_loss(struct builder *b)
@@ -71,15 +77,17 @@ static void average(struct builder *b, int own)
 void builder_cross_entropy(struct builder *b, int logits, int targets)
 {
     bool is_part = builder_shares_sequences(b);
+    const struct program_slice *words;
     struct program_op op = {.kind = OP_CROSS_ENTROPY,
                             .inputs = {logits, builder_own_tokens(b, "targets", targets)},
                             .input_count = 2,
                             .output_count = 2,
                             .attributes = {.ignore_index = IGNORED_TARGET}};
 
-    if (b->rc == 0 && builder_divides(b)) {
+    words = b->rc == 0 && builder_divides(b) ? slice_of_head(b) : NULL;
+    if (words) {
         op.attributes.divided = true;
-        op.attributes.first_word = slice_of_head(b)->first[0];
+        op.attributes.first_word = words->first[0];
         op.inputs[op.input_count++] = share_sums(b, logits, op.inputs[1], &op.attributes);
     }
     op.outputs[0] = is_part ? builder_activation(b, "loss", ".part", PROGRAM_FP32) : add_loss(b);

@@ -38,7 +38,8 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
 {
     double residual = DEVIATION / sqrt(2.0 * (double)m->layers);
     char prefix[32], name[32];
-    int h, heads = builder_heads(b, (int)m->heads);
+    bool divided;
+    int h, heads;
 
     (void)snprintf(prefix, sizeof(prefix), "h.%d.", layer);
     (void)snprintf(name, sizeof(name), "h.%d", layer);
@@ -49,12 +50,17 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
     h = conv1d(b, "attn.c_attn", h,
                &(struct builder_linear){
                    .features = 3 * m->width, .division = BUILDER_COLUMNS, .blocks = 3});
+    divided = builder_heads_divided(b, "attn", h, 3 * m->width);
+    h = builder_convert(b, "attn.qkv", h, 3, 3 * m->width, divided);
+    heads = builder_heads(b, (int)m->heads);
     h = builder_join_tokens(b, "attn.qkv", h, 3);
     h = builder_attention(b, "attn", h, heads, heads);
     h = builder_join_heads(b, "attn", h);
     h = conv1d(b, "attn.c_proj", h,
-               &(struct builder_linear){
-                   .features = m->width, .deviation = residual, .division = BUILDER_ROWS});
+               &(struct builder_linear){.features = m->width,
+                                        .deviation = residual,
+                                        .division = BUILDER_ROWS,
+                                        .inputs = m->width});
     h = builder_dropout(b, "attn.resid_dropout", h, m->dropout);
     x = builder_add(b, "attn.residual", h, x);
 
@@ -65,8 +71,10 @@ static int block(struct builder *b, const struct training_model *m, int layer, i
                                         .activation = OP_ACTIVATION_GELU,
                                         .division = BUILDER_COLUMNS});
     h = conv1d(b, "mlp.c_proj", h,
-               &(struct builder_linear){
-                   .features = m->width, .deviation = residual, .division = BUILDER_ROWS});
+               &(struct builder_linear){.features = m->width,
+                                        .deviation = residual,
+                                        .division = BUILDER_ROWS,
+                                        .inputs = m->hidden});
     h = builder_dropout(b, "mlp.dropout", h, m->dropout);
 
     builder_enter(b, layer, "");
@@ -77,7 +85,8 @@ static int embed(struct builder *b, const struct training_model *m, int ids, int
 {
     int wpe, x;
 
-    *out_wte = builder_table(b, "wte.weight", m->vocabulary, m->width, DEVIATION);
+    *out_wte =
+        builder_table(b, "wte.weight", m->vocabulary, m->width, DEVIATION, m->tie_embeddings);
     wpe = builder_parameter(b, "wpe.weight", PROGRAM_INITIAL_NORMAL, DEVIATION, 2,
                             (int64_t[]){m->context, m->width});
     x = builder_embedding(b, "embedding", ids, *out_wte, wpe);

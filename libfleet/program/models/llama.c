@@ -19,16 +19,24 @@
 
 #define DEVIATION 0.02
 
-/* torch.nn.Linear without bias: weight [out,in]. */
-static int projection(struct builder *b, const char *name, int x, int64_t features,
-                      enum builder_division division)
+/* Layers that read one input: all are divided, or none. */
+static const char *const qkv_names[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                        NULL};
+static const char *const mlp_names[] = {"mlp.gate_proj", "mlp.up_proj", NULL};
+
+/* torch.nn.Linear without bias: weight [out,in]. By columns with `siblings`, else by rows. */
+static int projection(struct builder *b, const char *name, int x, int64_t features, int64_t inputs,
+                      const char *const *siblings)
 {
-    return builder_linear(b, name, x,
-                          &(struct builder_linear){.features = features,
-                                                   .transposed = true,
-                                                   .initial = PROGRAM_INITIAL_NORMAL,
-                                                   .deviation = DEVIATION,
-                                                   .division = division});
+    return builder_linear(
+        b, name, x,
+        &(struct builder_linear){.features = features,
+                                 .transposed = true,
+                                 .initial = PROGRAM_INITIAL_NORMAL,
+                                 .deviation = DEVIATION,
+                                 .division = siblings ? BUILDER_COLUMNS : BUILDER_ROWS,
+                                 .inputs = inputs,
+                                 .siblings = siblings});
 }
 
 /* Keys or values of this rank. */
@@ -39,8 +47,20 @@ static int kv_projection(struct builder *b, const struct training_model *m, cons
         &(struct builder_linear){.features = m->kv_heads * (m->width / m->heads),
                                  .transposed = true,
                                  .initial = PROGRAM_INITIAL_NORMAL,
-                                 .deviation = DEVIATION},
+                                 .deviation = DEVIATION,
+                                 .siblings = qkv_names},
         (int)m->kv_heads);
+}
+
+/* q, k and v with all heads, or with those of this rank. */
+static void convert(struct builder *b, const struct training_model *m, int parts[3])
+{
+    bool is_shared = m->kv_heads < b->cell.model_ranks; /* a head of several ranks */
+    bool divided = builder_heads_divided(b, is_shared ? NULL : "self_attn", parts[0], m->width);
+
+    for (int i = 0; i < 3 && !is_shared; i++)
+        parts[i] = builder_convert(b, qkv_names[i], parts[i], 1,
+                                   (i ? m->kv_heads : m->heads) * (m->width / m->heads), divided);
 }
 
 /* q, k and v of all tokens side by side, for the heads of this rank. */
@@ -48,9 +68,10 @@ static int project(struct builder *b, const struct training_model *m, int x)
 {
     int parts[3];
 
-    parts[0] = projection(b, "self_attn.q_proj", x, m->width, BUILDER_COLUMNS);
+    parts[0] = projection(b, "self_attn.q_proj", x, m->width, m->width, qkv_names);
     parts[1] = kv_projection(b, m, "self_attn.k_proj", x);
     parts[2] = kv_projection(b, m, "self_attn.v_proj", x);
+    convert(b, m, parts);
     if (m->kv_heads == m->heads) {
         x = builder_concat(b, "self_attn.qkv", parts, 3);
         return builder_join_tokens(b, "self_attn.qkv", x, 3);
@@ -63,8 +84,8 @@ static int project(struct builder *b, const struct training_model *m, int x)
 
 static int attend(struct builder *b, const struct training_model *m, int x)
 {
-    int heads = builder_heads(b, (int)m->heads), kv_heads = builder_kv_heads(b, (int)m->kv_heads);
     int qkv = project(b, m, x);
+    int heads = builder_heads(b, (int)m->heads), kv_heads = builder_kv_heads(b, (int)m->kv_heads);
 
     qkv = builder_unary(b, "self_attn.rope", OP_ROPE, qkv,
                         &(struct op_attributes){.heads = heads + kv_heads,
@@ -72,18 +93,18 @@ static int attend(struct builder *b, const struct training_model *m, int x)
                                                 .base = LLAMA_ROPE_BASE});
     x = builder_attention(b, "self_attn", qkv, heads, kv_heads);
     x = builder_join_heads(b, "self_attn", x);
-    return projection(b, "self_attn.o_proj", x, m->width, BUILDER_ROWS);
+    return projection(b, "self_attn.o_proj", x, m->width, m->width, NULL);
 }
 
 static int feed_forward(struct builder *b, const struct training_model *m, int x)
 {
     struct program_op op = {.kind = OP_SWIGLU, .input_count = 2, .output_count = 1};
 
-    op.inputs[0] = projection(b, "mlp.gate_proj", x, m->hidden, BUILDER_COLUMNS);
-    op.inputs[1] = projection(b, "mlp.up_proj", x, m->hidden, BUILDER_COLUMNS);
+    op.inputs[0] = projection(b, "mlp.gate_proj", x, m->hidden, m->width, mlp_names);
+    op.inputs[1] = projection(b, "mlp.up_proj", x, m->hidden, m->width, mlp_names);
     op.outputs[0] = builder_activation(b, "mlp.swiglu", "", PROGRAM_FP32);
     builder_add_op(b, &op);
-    return projection(b, "mlp.down_proj", op.outputs[0], m->width, BUILDER_ROWS);
+    return projection(b, "mlp.down_proj", op.outputs[0], m->width, m->hidden, NULL);
 }
 
 static int block(struct builder *b, const struct training_model *m, int layer, int x)
@@ -111,7 +132,8 @@ static int embed(struct builder *b, const struct training_model *m, int ids, int
 {
     int x;
 
-    *out_table = builder_table(b, "model.embed_tokens.weight", m->vocabulary, m->width, DEVIATION);
+    *out_table = builder_table(b, "model.embed_tokens.weight", m->vocabulary, m->width, DEVIATION,
+                               m->tie_embeddings);
     x = builder_embedding(b, "embedding", ids, *out_table, PROGRAM_NONE);
     return builder_dropout(b, "drop", x, m->dropout);
 }

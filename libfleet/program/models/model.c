@@ -117,8 +117,12 @@ int model_build(const struct training_config *config, const struct program_cell 
     program_init(out, name);
     out->micro_batch_size = (int)config->micro_batch_size;
     builder_init(&b, out);
-    if (cell)
+    if (cell) {
         b.cell = *cell;
+        if (cell->by_operator && builder_divides(&b) && !cell->divides_rows &&
+            cell->sequence_ranks <= 1)
+            b.given = &config->operators;
+    }
     builders[config->model.name](&b, config);
     if ((rc = builder_finish(&b, err)) < 0) {
         (void)fleet_error_wrap(err, "build model %s", name);

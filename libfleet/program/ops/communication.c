@@ -39,7 +39,7 @@ static const struct traits {
     [OP_ALL_REDUCE] = {SHAPE_SAME, .reduces = true, .may_be_alike = true},
     [OP_REDUCE_TO] = {SHAPE_SAME, .reduces = true, .has_root = true},
     [OP_REDUCE_SCATTER] = {SHAPE_PART, .reduces = true},
-    [OP_ALL_GATHER] = {SHAPE_JOINT, .has_owners = true},
+    [OP_ALL_GATHER] = {SHAPE_JOINT, .has_owners = true, .may_be_alike = true},
     [OP_BROADCAST] = {SHAPE_SAME, .has_root = true},
     [OP_ALL_TO_ALL] = {SHAPE_PARTS, .needs_operands = true},
     [OP_SEND] = {SHAPE_SAME, .has_shift = true, .has_owners = true},
@@ -62,6 +62,9 @@ static int check_attributes(const struct program_op *op, struct fleet_error *err
         (a->alike && !t->may_be_alike))
         return fleet_error(err, -EINVAL,
                            "has a reduction, root, shift, owners or alike, needs none");
+    if (a->alike && op->kind == OP_ALL_GATHER && (a->place < 0 || a->place >= a->ranks))
+        return fleet_error(err, -EINVAL, "place is %d, must be below the %d ranks", a->place,
+                           a->ranks);
     if (a->wire == OP_WIRE_BF16 && !(op->kind == OP_ALL_GATHER && a->owned))
         return fleet_error(err, -EINVAL, "wire is bf16, which only divided parameters may have");
     if (a->root < 0)
@@ -206,6 +209,12 @@ static int communication_gradient(struct program *program, const struct program_
     enum op_reduction reduction = op->attributes.reduction;
 
     (void)program;
+    if (op->attributes.alike && op->kind == OP_ALL_GATHER) {
+        struct program_op own = *op;
+
+        own.attributes.alike = false;
+        return autodiff_add_unary(ad, &own, OP_OWN_ROWS, PROGRAM_NONE, err);
+    }
     if (op->attributes.alike && reduction == OP_REDUCTION_SUM) {
         int d_y = autodiff_of_filled(ad, op->outputs[0], err);
         return d_y == PROGRAM_NONE ? -EINVAL : autodiff_pass_on(ad, op->inputs[0], d_y, err);

@@ -27,12 +27,13 @@ static int find_writer(const struct program *program, int var)
     return PROGRAM_NONE;
 }
 
-/* The gather of the loss has sums of logits, which no operator divides. */
+/* The gather of the loss has sums of logits, which no operator divides; one that is alike has
+ * columns. */
 static bool joins_rows(const struct program *program, const struct program_op *op)
 {
     int writer;
 
-    if (op->kind != OP_ALL_GATHER || op->attributes.group != OP_GROUP_MODEL)
+    if (op->kind != OP_ALL_GATHER || op->attributes.group != OP_GROUP_MODEL || op->attributes.alike)
         return false;
     writer = find_writer(program, op->inputs[0]);
     return writer == PROGRAM_NONE || program->ops[writer].kind != OP_CROSS_ENTROPY_SUMS;
