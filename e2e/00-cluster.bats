@@ -30,7 +30,7 @@ run_pod() { # run_pod NAME NODE ARGUMENT…: busybox with the arguments, on that
 }
 
 finished() { # finished POD: wait until it has ended, then print its log
-    kubectl wait --for=jsonpath='{.status.phase}'=Succeeded "pod/$1" --timeout=180s >&2
+    kubectl wait --for=jsonpath='{.status.phase}'=Succeeded "pod/$1" --timeout=600s >&2
     kubectl logs "$1"
 }
 
@@ -48,12 +48,12 @@ components() { # and their process numbers, without the nodes, which have an age
 
 @test "a pod on one node reaches a pod on the other, logs and exec work, delete removes it" {
     run_pod server node-1 nc -l -p 8080 -e /bin/busybox echo hello
-    kubectl wait --for=condition=Ready pod/server --timeout=180s
+    kubectl wait --for=condition=Ready pod/server --timeout=600s
     address=$(kubectl get pod server -o jsonpath='{.status.podIP}')
     run kubectl exec server -- /bin/busybox echo executed
     [ "$output" = executed ]
     # Ready says that it has started, not that it listens yet.
-    run_pod client node-2 sh -c "until /bin/busybox nc -w 120 $address 8080; do /bin/busybox sleep 0.2; done"
+    run_pod client node-2 sh -c "until /bin/busybox nc -w 600 $address 8080; do /bin/busybox sleep 0.2; done"
     run finished client
     [[ $output == *hello* ]]
     kubectl delete pod server client --wait
@@ -70,19 +70,19 @@ components() { # and their process numbers, without the nodes, which have an age
 
 @test "a lost node becomes NotReady and comes back" {
     "$CLUSTER" lose-node 2
-    kubectl wait --for=condition=Ready=Unknown node/node-2 --timeout=180s
+    kubectl wait --for=condition=Ready=Unknown node/node-2 --timeout=600s
     "$CLUSTER" restore-node 2
-    kubectl wait --for=condition=Ready node/node-2 --timeout=180s
+    kubectl wait --for=condition=Ready node/node-2 --timeout=600s
 }
 
 @test "a crashed node comes back and runs pods again" {
     run_pod doomed node-2 sleep 1000
-    kubectl wait --for=condition=Ready pod/doomed --timeout=180s
+    kubectl wait --for=condition=Ready pod/doomed --timeout=600s
     "$CLUSTER" crash-node 2
     run "$CLUSTER" pid kubelet-2
     [ "$status" != 0 ]
     "$CLUSTER" restore-node 2
-    kubectl delete pod doomed --wait --timeout=180s
+    kubectl delete pod doomed --wait --timeout=600s
     run_pod again node-2 echo alive
     run finished again
     [[ $output == *alive* ]]

@@ -198,7 +198,7 @@ END
 }
 
 @test "an upgrade leaves a running job alone" {
-    job second 1000000
+    job second 10000000
     becomes second Running
     before=$(uids second)
     chart upgrade podAnnotations.changed=yes replicas=2
@@ -279,13 +279,14 @@ service_has_no_selector() {
     own=$(field fifth rendezvous.generation)
     rests=$(what_jobs_rest_on)
     helm uninstall fleetjob -n "$system" --wait
+    eventually "$LIMIT" controllers_are_gone # or the last one writes a newer step than this
     step=$(field fourth progress.step)
     chart install
     it_rests_on "$rests"
     eventually "$LIMIT" field_at_least fourth progress.step $((${step:-0} + 1))
     becomes fourth Running
     eventually "$LIMIT" have_met_again fifth
-# A new hub calls no member lost in its first 10 s. After twice that time it would have.
+    # A new hub calls no member lost in its first 10 s. After twice that time it would have.
     eventually "$LIMIT" has_led_for 20
     becomes fifth Running
     [ "$(uids fourth; uids fifth)" = "$before" ]

@@ -23,9 +23,10 @@ refuses() { # refuses JOB MEMBERS PODS WORDS…
     kubectl scale fj cells --replicas=5
     eventually "$LIMIT" trains_with cells 4 5
     eventually "$LIMIT" field_is cells workers.spares 1
-    condition_says cells Accepted Valid 'of 5 workers 4 train and 1 wait as spares: 2 ranks share a model'
-    condition_says cells Running '4 workers train'
-    field_is cells reason ''
+    eventually "$LIMIT" condition_says cells Accepted Valid \
+        'of 5 workers 4 train and 1 wait as spares: 2 ranks share a model'
+    eventually "$LIMIT" condition_says cells Running '4 workers train'
+    eventually "$LIMIT" field_is cells reason ''
     eventually "$LIMIT" describes cells SpecWarning 'of 5 workers 4 train and 1 wait as spares'
     echo "the spare takes the seat of a lost worker"
     kubectl delete pod cells-worker-3-0 --wait=false
@@ -33,7 +34,7 @@ refuses() { # refuses JOB MEMBERS PODS WORDS…
     eventually "$LIMIT" trains_with cells 4 5
     kubectl scale fj cells --replicas=3
     eventually "$LIMIT" trains_with cells 2 3
-    condition_says cells Accepted 'of 3 workers 2 train and 1 wait as spares'
+    eventually "$LIMIT" condition_says cells Accepted 'of 3 workers 2 train and 1 wait as spares'
     echo "one worker is no replica"
     kubectl scale fj cells --replicas=1
     eventually "$LIMIT" refuses cells 2 3 'pp_degree 2 does not divide 1 worker; nearest possible: 2 workers'
@@ -107,6 +108,10 @@ autoscaler_says() { # autoscaler_says CONDITION REASON
     [ "$text" = "$2" ] || { echo "$1: $text"; kubectl describe hpa autoscaled; return 1; }
 }
 
+autoscaler_sees() { # autoscaler_sees REPLICAS
+    [ "$(kubectl get hpa autoscaled -o 'jsonpath={.status.currentReplicas}')" = "$1" ]
+}
+
 # The API server asks a server on this machine for the metrics: a Service of the type ExternalName
 # names it.
 start_metrics() { # start_metrics VALUE: a file
@@ -156,8 +161,8 @@ teardown_file() {
     autoscaler 3 4 | kubectl apply -f -
     eventually "$LIMIT" trains_with autoscaled 2 3
     eventually "$LIMIT" autoscaler_says ScalingActive FailedGetExternalMetric
-    autoscaler_says AbleToScale SucceededGetScale
-    [ "$(kubectl get hpa autoscaled -o 'jsonpath={.status.currentReplicas}')" = 3 ]
+    eventually "$LIMIT" autoscaler_says AbleToScale SucceededGetScale
+    eventually "$LIMIT" autoscaler_sees 3
     echo 4 >"$BATS_TEST_TMPDIR/nodes"
     start_metrics "$BATS_TEST_TMPDIR/nodes"
     eventually "$LIMIT" trains_with autoscaled 4 4

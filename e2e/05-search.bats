@@ -52,22 +52,24 @@ resize() { # resize JOB REPLICAS
     auto_file searched 2 1000000 'parallel_mode: auto_parallel' "$folder" |
         sed 's/replicas: 2/&\n    minReplicas: 1\n    maxReplicas: 4/' | kubectl apply -f -
     eventually "$LIMIT" describes searched StrategyChosen 'recursive_programming for 2 ranks: data 2'
-    describes searched 'predicted: ' 'ms an update' 'a rank'
-    field_is searched plan.search.mode recursive_programming
-    field_is searched 'plan.search.ahead[*].workers' '1 2 4'
+    eventually "$LIMIT" describes searched 'predicted: ' 'ms an update' 'a rank'
+    eventually "$LIMIT" field_is searched plan.search.mode recursive_programming
+    eventually "$LIMIT" field_is searched 'plan.search.ahead[*].workers' '1 2 4'
     eventually "$LIMIT" field_at_least searched progress.step 1
     echo "four workers share two micro-batches, so two share each tensor"
     resize searched 4
     eventually "$LIMIT" describes searched StrategyChosen 'for 4 ranks: data 2, model 2'
     eventually "$LIMIT" trains_with searched 4 4
+    # that of the two workers: the four save nothing before the next resize
+    eventually "$LIMIT" field_at_least searched checkpoint.step 1
     first=$(field searched checkpoint.step)
     eventually "$LIMIT" field_at_least searched progress.step $((first + 1))
-    field_is searched plan.search.running.model 2
+    eventually "$LIMIT" field_is searched plan.search.running.model 2
     echo "two of them fit two workers"
     resize searched 2
     eventually "$LIMIT" trains_with searched 2 2
+    eventually "$LIMIT" field_is searched plan.search.running.workers 2
     field_is searched plan.search.running.model 2
-    field_is searched plan.search.running.workers 2
     kubectl patch fj searched --type merge -p '{"spec": {"runPolicy": {"suspend": true}}}'
     becomes searched Suspended
     field_is searched restarts.count 0
@@ -89,7 +91,7 @@ full='parallel_mode: auto_parallel, search: full, full_batch: true'
     folder=$(volume_folder full)
     auto_file full 2 20 "$full" "$folder" | kubectl apply -f -
     becomes full Succeeded
-    describes full StrategyChosen 'full for 2 ranks: data ' 'predicted: '
+    eventually "$LIMIT" describes full StrategyChosen 'full for 2 ranks: data ' 'predicted: '
     field_is full plan.search.mode full
     condition_says full KeyIgnored NoEffect 'spec.autoParallel.full_batch: has no effect'
     field_is full result.weightsSha256 "$(weights_here full 2 20 "$full" here)"

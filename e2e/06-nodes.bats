@@ -46,12 +46,12 @@ workers_on() { # workers_on JOB NODE: whether some run there
     eventually "$LIMIT" controllers_apart
     eventually "$LIMIT" one_of_them_leads
     lost=$(other_than "$(node_of "$system" "$(leader)")")
-    start_job cut steps="$LONG"
+    start_endless cut ''
     workers_on cut "$lost"
     "$cluster" lose-node "$lost"
-    ends_like_reference cut "$LONG"
-    field_is cut 'restarts.history[0].cause' MemberLost
+    eventually "$LIMIT" field_is cut 'restarts.history[0].cause' MemberLost
     "$cluster" restore-node "$lost"
+    stops_like_reference cut # once its pods on that node are gone, too
     remove_job cut
     eventually "$LIMIT" nothing_left_of cut
 }

@@ -60,7 +60,8 @@ END
 
 none_runs() { # none_runs JOB
     local phases
-    phases=$(kubectl get pods -n "$namespace" -l "fleetjob.dev/job-name=$1" -o jsonpath='{.items[*].status.phase}')
+    phases=$(kubectl get pods -n "$namespace" -l "fleetjob.dev/job-name=$1" \
+        -o jsonpath='{.items[*].status.phase}') || return
     [[ $phases != *Pending* && $phases != *Running* ]] || { echo "$phases"; return 1; }
 }
 

@@ -128,7 +128,8 @@ END
 
 drain_costs_one() {
     own_job drained '/bin/busybox sleep 100000' 3 \
-        'restart: {maxRestarts: 0}, elastic: {waitForReplacementSeconds: 1000}' 'minReplicas: 1'
+        'restart: {maxRestarts: 0}, elastic: {timeoutSeconds: 86400, waitForReplacementSeconds: 86400}' \
+        'minReplicas: 1'
     becomes drained Running || return
     kubectl delete pod -n "$namespace" \
         -l fleetjob.dev/job-name=drained,fleetjob.dev/worker-index=1 --wait=false
@@ -187,6 +188,7 @@ spec:
             image: fleet.local/busybox:1
             imagePullPolicy: IfNotPresent
             command: [/bin/busybox, sleep, "100000"]
+  runPolicy: {elastic: {timeoutSeconds: 86400}}
 END
     eventually "$LIMIT" says_until_when apart
     kubectl delete fj apart -n "$namespace" --wait=false

@@ -61,19 +61,20 @@ other_pod() { # other_pod JOB UID: a worker with another UID runs
 }
 
 @test "a full quota of Secrets: a new leader, a killed trainer and a deleted pod" {
-    start_job full replicas=2 steps="$LONG"
+    start_endless full '' replicas=2
     kubectl delete pod "$(leader)" -n "$system" --wait=false
     kill -KILL "$("$cluster" pids tenant/full-worker-0-0 fleetjob-train | head -n 1)"
     eventually "$LIMIT" field_at_least full restarts.count 1
     kubectl delete pod full-worker-1-0 -n "$namespace" --wait=false
-    ends_like_reference full "$LONG"
+    eventually "$LIMIT" has_new_worker full 1 2
+    stops_like_reference full
     none_was_restarted
     remove_job full
     eventually "$LIMIT" nothing_left_of full
 }
 
 @test "a full quota of Secrets: a job that has none says so, and starts when there is room" {
-    job_file one replicas=1 steps="$LONG" | kubectl apply -n "$namespace" -f -
+    job_file one replicas=1 steps=10000000 | kubectl apply -n "$namespace" -f -
     becomes one Running
     job_file two replicas=1 steps="$SHORT" | kubectl apply -n "$namespace" -f -
     eventually "$LIMIT" refused_with two 'exceeded quota'
@@ -122,7 +123,7 @@ takes_over() { # takes_over JOB: its Service selects the pods of this one
 }
 
 @test "a Service that an orphaned job left behind is taken over" {
-    start_job heir replicas=1 steps="$LONG" worker='hostnames: true'
+    start_job heir replicas=1 steps=10000000 worker='hostnames: true'
     kubectl delete fj heir -n "$namespace" --cascade=orphan
     # the quota has room for one
     kubectl delete secrets -n "$namespace" -l fleetjob.dev/job-name=heir

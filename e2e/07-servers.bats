@@ -72,6 +72,7 @@ strike() { # strike NAME STEPS
         remove_job "clicks-$steps"
     done
     [ $code = 0 ]
+    eventually "$LIMIT" area_in_log "clicks-$steps"
     actual=$(area_in_log "clicks-$steps")
     echo "expected: $expected"
     echo "actual:   $actual"
@@ -79,7 +80,7 @@ strike() { # strike NAME STEPS
     [ "$actual" = "$expected" ]
     field_is "clicks-$steps" servers.desired 2
     field_is "clicks-$steps" servers.pods.0 1
-    describes "clicks-$steps" "Created 2 servers" "Server 1 has lost its pod"
+    eventually "$LIMIT" describes "clicks-$steps" "Created 2 servers" "Server 1 has lost its pod"
     remove_job "clicks-$steps"
 }
 

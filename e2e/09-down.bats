@@ -23,7 +23,7 @@ setup() {
 
 # The kernel takes a moment to clear up after processes that were killed.
 no_new_traces() {
-    local deadline=$((SECONDS + 180))
+    local deadline=$((SECONDS + 600))
     while [ $SECONDS -lt "$deadline" ]; do
         comm -13 <(sort -u "$FLEETJOB_TRACES") <(traces | sort -u) >"$BATS_TEST_TMPDIR/new"
         [ -s "$BATS_TEST_TMPDIR/new" ] || return 0

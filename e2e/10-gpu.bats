@@ -3,7 +3,7 @@
 # scheduler, and no kubelet, image or GPU. Method: where pods are bound, and what `kubectl get fj`
 # says. The scenario has a cluster of its own, with the controller as a process beside it.
 
-LIMIT=180
+LIMIT=600
 repository=$(cd "$BATS_TEST_DIRNAME/.." && pwd)
 cluster=$BATS_TEST_DIRNAME/cluster/cluster
 

@@ -9,7 +9,7 @@ system=fleetjob-system
 namespace=default
 references=${FLEETJOB_REFERENCES:-$BATS_RUN_TMPDIR}
 # seconds for what takes a few: no machine is that slow, and one that waits so long has failed
-LIMIT=180
+LIMIT=600
 # shellcheck source=e2e/job.bash
 . "$BATS_TEST_DIRNAME/job.bash"
 use_steps
@@ -48,6 +48,13 @@ one_of_them_leads() {
 somebody_leads_but() { # somebody_leads_but POD
     local now
     now=$(leader)
+    [ -n "$now" ] && [ "$now" != "$1" ]
+}
+
+# Another process than this one, of the same pod or not.
+another_holds() { # another_holds HOLDER
+    local now
+    now=$(holder)
     [ -n "$now" ] && [ "$now" != "$1" ]
 }
 
@@ -104,9 +111,11 @@ undisturbed() { # undisturbed JOB COMMAND…: it may fail only if the leader has
 
 # ---- the small job -------------------------------------------------------------------------------
 
-start_job() { # start_job NAME [setting…]: and wait until it trains
+# A job that may be over before the next line runs: only for what holds then, too.
+start_job() { # start_job NAME [setting…]: and wait until it trains; $led_by is who led then
     job_file "$@" | kubectl apply -n "$namespace" -f -
     becomes "$1" Running
+    led_by=$(holder)
 }
 
 # A job that trains until it is stopped, however long it takes what a scenario does to it. It saves
@@ -178,6 +187,18 @@ trains_with() { # trains_with JOB MEMBERS [PODS]: so many train; the others are 
 restarts_are_over() { # restarts_are_over JOB COUNT
     field_is "$1" state Running &&
         [ "$(field "$1" 'restarts.history[*].generation' | wc -w)" = "$2" ]
+}
+
+# So many restarts are in the history, and none has lost a step. A hub that another one has followed
+# since $led_by was set may have taken the numbers along.
+lost_no_step() { # lost_no_step JOB RESTARTS
+    local lost
+    lost=$(field "$1" 'restarts.history[*].lostSteps') || return
+    if ! [[ $lost =~ ^(0( 0)*)?$ ]] ||
+        { [ "$(wc -w <<<"$lost")" != "$2" ] && [ "$(holder)" = "$led_by" ]; }; then
+        printf 'expected %s restarts without a lost step, actual "%s"\n' "$2" "$lost"
+        return 1
+    fi
 }
 
 # The next pod of the worker is a member, and so many train.

@@ -19,7 +19,7 @@ import time
 
 import story as stories
 
-LIMIT_S = 600
+LIMIT_S = 1800
 framework, python, cluster, folder = sys.argv[1:5]
 mounts = [folder, *sys.argv[5:]]
 events = os.environ.get("STORY", "kill").split()
