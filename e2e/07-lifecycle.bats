@@ -10,10 +10,14 @@ setup_file() {
     start_image # it reports after half a minute what it waits for
 }
 
+# A job that waits for its workers is Stalled after this time, and Pending before.
+stays_pending='elastic: {timeoutSeconds: 86400}'
+
 # A registry that refuses at once: what names are looked up in, and for how long, is the machine's
 # affair.
 start_image() {
-    job_file image replicas=1 worker='image: "127.0.0.1:1/nowhere:1"' | kubectl apply -f -
+    job_file image replicas=1 worker='image: "127.0.0.1:1/nowhere:1"' policy="$stays_pending" |
+        kubectl apply -f -
 }
 
 # ---- refused -------------------------------------------------------------------------------------
@@ -118,7 +122,8 @@ is_refused_as_here() { # is_refused_as_here NAME WORDS
 @test "pods that cannot be made or placed: the job says why" {
     job_file class replicas=1 worker='template: {spec: {priorityClassName: nowhere, containers: [{name: worker}]}}' | kubectl apply -f -
     eventually "$LIMIT" condition_says class Scheduled CreateRefused 'no PriorityClass with name nowhere'
-    job_file room replicas=1 worker='resources: {requests: {cpu: 1000}}' | kubectl apply -f -
+    job_file room replicas=1 worker='resources: {requests: {cpu: 1000}}' policy="$stays_pending" |
+        kubectl apply -f -
     eventually "$LIMIT" condition_says room Scheduled 'nodes are available'
     eventually "$LIMIT" shows room 'Pending  *Unschedulable'
     eventually "$LIMIT" describes room Warning 'Worker 0 finds no node' 'nodes are available'
@@ -194,8 +199,8 @@ names_its_image() { # names_its_image JOB
 }
 
 @test "what only the events of a pod know: a missing ConfigMap, until it is there" {
-    job_file mounts steps=20 replicas=1 worker='volumes: [{name: more, mountPath: /more, configMap: nowhere}]' |
-        kubectl apply -f -
+    job_file mounts steps=20 replicas=1 policy="$stays_pending" \
+        worker='volumes: [{name: more, mountPath: /more, configMap: nowhere}]' | kubectl apply -f -
     eventually "$LIMIT" shows mounts 'Pending  *MissingConfigMap'
     eventually "$LIMIT" describes mounts Warning MissingConfigMap 'Worker 0 cannot start: FailedMount' \
         'configmap "nowhere" not found'
@@ -215,7 +220,7 @@ pods_are_refused() { # an API server that has just got the quota may not know it
 @test "a quota that is used up has a word" {
     kubectl create quota none --hard=count/pods=0
     eventually "$LIMIT" pods_are_refused
-    job_file quota replicas=1 | kubectl apply -f -
+    job_file quota replicas=1 policy="$stays_pending" | kubectl apply -f -
     eventually "$LIMIT" shows quota 'Pending  *QuotaExceeded'
     kubectl delete quota none
     remove_job quota

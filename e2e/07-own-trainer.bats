@@ -76,7 +76,7 @@ log_says() { # log_says JOB INDEX WORDS: some pod of the worker has printed them
     kubectl delete pod own-worker-1-0 -n "$namespace" --force --grace-period=0
     eventually "$LIMIT" log_says own 1 "from [1-9][0-9]* of '/c/"
     eventually "$LIMIT" log_says own 0 "from [1-9][0-9]* of '/c/"
-    from=$(log_says own 0 "from [1-9][0-9]* of '/c/" | head -n 1 | cut -d' ' -f2)
+    from=$(log_says own 0 "from [1-9][0-9]* of '/c/" | head -n 1 | sed 's/.*from \([0-9]*\) .*/\1/')
     echo "saved at least $saved, goes on from $from"
     [ "$from" -ge "$saved" ] && [ $((from % 20)) = 0 ]
     eventually "$LIMIT" field_at_least own checkpoint.step $((from + 20))

@@ -183,19 +183,19 @@ trains_with() { # trains_with JOB MEMBERS [PODS]: so many train; the others are 
 }
 
 # It trains, and so many generations have followed the first: each is in the history once it has
-# done a step.
-restarts_are_over() { # restarts_are_over JOB COUNT
+# done a step. One loss may cost two of them: a worker that is found dead later than its neighbour.
+restarts_are_over() { # restarts_are_over JOB COUNT: so many at least
     field_is "$1" state Running &&
-        [ "$(field "$1" 'restarts.history[*].generation' | wc -w)" = "$2" ]
+        [ "$(field "$1" 'restarts.history[*].generation' | wc -w)" -ge "$2" ]
 }
 
-# So many restarts are in the history, and none has lost a step. A hub that another one has followed
-# since $led_by was set may have taken the numbers along.
+# So many restarts at least are in the history, and none has lost a step. A hub that another one has
+# followed since $led_by was set may have taken the numbers along.
 lost_no_step() { # lost_no_step JOB RESTARTS
     local lost
     lost=$(field "$1" 'restarts.history[*].lostSteps') || return
     if ! [[ $lost =~ ^(0( 0)*)?$ ]] ||
-        { [ "$(wc -w <<<"$lost")" != "$2" ] && [ "$(holder)" = "$led_by" ]; }; then
+        { [ "$(wc -w <<<"$lost")" -lt "$2" ] && [ "$(holder)" = "$led_by" ]; }; then
         printf 'expected %s restarts without a lost step, actual "%s"\n' "$2" "$lost"
         return 1
     fi
@@ -203,7 +203,7 @@ lost_no_step() { # lost_no_step JOB RESTARTS
 
 # The next pod of the worker is a member, and so many train.
 has_new_worker() { # has_new_worker JOB INDEX COUNT
-    field_at_least "$1" rendezvous.generation 2 && field_is "$1" "attempts.$2" 1 &&
+    field_at_least "$1" rendezvous.generation 2 && field_at_least "$1" "attempts.$2" 1 &&
         field_is "$1" state Running && field_is "$1" workers.ready "$3"
 }
 

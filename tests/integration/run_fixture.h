@@ -28,6 +28,8 @@
 static char folder[64]; /* of this test, removed at its end */
 
 /* Steps of the jobs that are struck; sanitizers make each of them ten times as long. */
+#define ENDLESS_STEPS "1000000000" /* of a job that ends by what the test does */
+
 static const char *few_steps = "300", *many_steps = "1500";
 
 /* ---- jobs ------------------------------------------------------------------------------------ */

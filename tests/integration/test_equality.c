@@ -12,6 +12,7 @@
 #include "libfleet/base/assert.h"
 #include "libfleet/base/json.h"
 #include "tests/integration/equality_fixture.h"
+#include "tests/support/job_killer.h"
 
 /* ---- the back end ---------------------------------------------------------------------------- */
 
@@ -153,96 +154,127 @@ static void interrupt_once(void *context, struct job_run *run, const cJSON *even
     }
 }
 
-/* So many that a job is not over before it has been interrupted; a sanitizer makes each step the
- * longer. */
+/* So many that a job is mostly not over before it has been interrupted; a sanitizer makes each step
+ * the longer. If it is, job_strike_until_hit() tries more. */
 static int steps_to_interrupt(void)
 {
     return is_variant("tsan") ? 80 : is_variant("asan") ? 150 : 400;
 }
 
-/* The same job without an interruption; run once. */
-static const struct job_run *never_interrupted(void)
+/* The weights of the same job without an interruption, in `sha256`. */
+static void train_uninterrupted(const char *workers, int steps, const char *strategy,
+                                char sha256[65])
 {
-    static struct job_run reference;
+    struct job_run run;
     struct job job;
 
-    if (reference.step_count == 0) {
-        job_write(&job, steps_to_interrupt(), 8, 2, "", "");
-        run_job(&job, "2", NULL, NULL, &reference);
-        expect_success(&reference, steps_to_interrupt());
-        job_remove(&job);
-    }
-    return &reference;
+    job_write(&job, steps, 8, 2, strategy, "");
+    run_job(&job, workers, NULL, NULL, &run);
+    expect_success(&run, steps);
+    (void)snprintf(sha256, 65, "%s", run.sha256);
+    job_run_release(&run);
+    job_remove(&job);
 }
 
-/* Interrupt a job of 3 workers by `signal`, resume it on 2: the same weights as never
- * interrupted. */
-static void compare_resume(int signal, int exit_code)
+/* False: the job was over before it was interrupted. */
+static bool interrupt_job(const struct job *job, int signal, int steps,
+                          struct interruption *interruption, struct job_run *run)
 {
-    struct interruption interruption = {.signal = signal};
-    int steps = steps_to_interrupt();
+    *interruption = (struct interruption){.signal = signal};
+    run_job(job, "3", interrupt_once, interruption, run);
+    if (run->step_count == steps)
+        return false;
+    assert_int_equal(run->exit_code, signal == SIGKILL ? 128 + SIGKILL : 130);
+    assert_true(run->step_count >= 17);
+    return true;
+}
+
+/* False: no step was left to be made. A job may have made the last one before the signal came. */
+static bool go_on(const struct job *job, const char *workers, int steps, struct job_run *run)
+{
+    run_job(job, workers, NULL, NULL, run);
+    if (run->exit_code != 0)
+        fail_msg("resume: exit %d: %s", run->exit_code, run->errors);
+    if (run->step_count == 0)
+        return false;
+    assert_in_range(run->step_count, 1, steps - 1);
+    assert_int_equal(run->steps[run->step_count - 1].step, steps);
+    return true;
+}
+
+/* Interrupt a job of 3 workers by the signal, resume it on 2: the same weights as never
+ * interrupted. */
+static bool resume_on_fewer(const void *context, int steps)
+{
+    struct interruption interruption;
     struct job_run first, second;
+    char sha256[65];
     struct job job;
+    bool is_hit;
 
     job_write(&job, steps, 8, 2, "", "    checkpoint: {path: checkpoints, everySteps: 5}\n");
-    run_job(&job, "3", interrupt_once, &interruption, &first);
-    assert_int_equal(first.exit_code, exit_code);
-    assert_true(first.step_count >= 17 && first.step_count < steps);
-    assert_int_equal(interruption.agent_count, 3);
-    assert_int_equal(job_run_left(interruption.agents, 3, LIMIT_S), 0);
-
-    run_job(&job, "2", NULL, NULL, &second);
-    if (second.exit_code != 0)
-        fail_msg("resume: exit %d: %s", second.exit_code, second.errors);
-    assert_in_range(second.step_count, 1, steps - 1);
-    assert_true(second.steps[0].step > interruption.saved);
-    assert_int_equal(second.steps[second.step_count - 1].step, steps);
-    assert_string_equal(second.sha256, never_interrupted()->sha256);
+    is_hit = interrupt_job(&job, *(const int *)context, steps, &interruption, &first);
+    if (is_hit) {
+        assert_int_equal(interruption.agent_count, 3);
+        assert_int_equal(job_run_left(interruption.agents, 3, LIMIT_S), 0);
+        is_hit = go_on(&job, "2", steps, &second);
+        if (is_hit) {
+            assert_true(second.steps[0].step > interruption.saved);
+            train_uninterrupted("2", steps, "", sha256);
+            assert_string_equal(second.sha256, sha256);
+        }
+        job_run_release(&second);
+    }
     job_run_release(&first);
-    job_run_release(&second);
     job_remove(&job);
+    return is_hit;
 }
 
 static void test_equality__resume_after_ctrl_c_on_fewer_workers(void **state)
 {
+    const int signal = SIGINT;
+
     (void)state;
-    compare_resume(SIGINT, 130);
+    assert_true(job_strike_until_hit(resume_on_fewer, &signal, steps_to_interrupt()));
 }
 
 static void test_equality__resume_after_fleetjob_itself_was_killed(void **state)
 {
+    const int signal = SIGKILL;
+
     (void)state;
-    compare_resume(SIGKILL, 128 + SIGKILL);
+    assert_true(job_strike_until_hit(resume_on_fewer, &signal, steps_to_interrupt()));
 }
 
 /* The strategy in which each rank has values of its own, 3 ranks: Ctrl-C in the middle and a resume
  * on 3 give the bits of a job that nothing interrupted. */
-static void compare_private_resume(const char *strategy)
+static bool resume_private(const void *strategy, int steps)
 {
-    struct interruption interruption = {.signal = SIGINT};
-    int steps = steps_to_interrupt();
-    struct job_run first, second, reference;
-    struct job job, plain;
+    struct interruption interruption;
+    struct job_run first, second;
+    char sha256[65];
+    struct job job;
+    bool is_hit;
 
     job_write(&job, steps, 8, 2, strategy, "    checkpoint: {path: checkpoints, everySteps: 8}\n");
-    job_write(&plain, steps, 8, 2, strategy, "");
-    run_job(&job, "3", interrupt_once, &interruption, &first);
-    assert_int_equal(first.exit_code, 130);
-    assert_true(first.step_count >= 17 && first.step_count < steps);
-    run_job(&job, "3", NULL, NULL, &second);
-    run_job(&plain, "3", NULL, NULL, &reference);
-    expect_success(&reference, steps);
-    if (second.exit_code != 0)
-        fail_msg("resume: exit %d: %s", second.exit_code, second.errors);
-    assert_int_equal(second.steps[0].step, first.step_count + 1);
-    if (strcmp(second.sha256, reference.sha256) != 0)
-        fail_msg("%sinterrupted after step %d: weights %s, expected %s", strategy, first.step_count,
-                 second.sha256, reference.sha256);
+    is_hit = interrupt_job(&job, SIGINT, steps, &interruption, &first);
+    if (is_hit) {
+        assert_true(go_on(&job, "3", steps, &second));
+        assert_int_equal(second.steps[0].step, first.step_count + 1);
+        train_uninterrupted("3", steps, strategy, sha256);
+        if (strcmp(second.sha256, sha256) != 0)
+            fail_msg("%sinterrupted after step %d: weights %s, expected %s", (const char *)strategy,
+                     first.step_count, second.sha256, sha256);
+        job_run_release(&second);
+    }
     job_run_release(&first);
-    job_run_release(&second);
-    job_run_release(&reference);
     job_remove(&job);
-    job_remove(&plain);
+    return is_hit;
+}
+
+static void compare_private_resume(const char *strategy)
+{
+    assert_true(job_strike_until_hit(resume_private, strategy, steps_to_interrupt()));
 }
 
 static void test_equality__a_resume_has_what_each_rank_had_for_itself(void **state)
@@ -256,27 +288,35 @@ static void test_equality__a_resume_has_what_each_rank_had_for_itself(void **sta
                                "{init_k_steps: 9}}\n");
 }
 
-/* On 2 ranks, what the third one had not sent is gone, and a line says so. */
-static void test_equality__a_resume_on_fewer_says_what_is_gone(void **state)
+static bool resume_without_one(const void *context, int steps)
 {
-    struct interruption interruption = {.signal = SIGINT};
-    int steps = steps_to_interrupt();
+    struct interruption interruption;
     struct job_run first, second;
     struct job job;
+    bool is_hit;
 
-    (void)state;
+    (void)context;
     job_write(&job, steps, 8, 2,
               "  strategy: {dgc: true, dgc_configs: {rampup_begin_step: 3, sparsity: [0.9]}}\n",
               "    checkpoint: {path: checkpoints, everySteps: 8}\n");
-    run_job(&job, "3", interrupt_once, &interruption, &first);
-    assert_int_equal(first.exit_code, 130);
-    run_job(&job, "2", NULL, NULL, &second);
-    if (second.exit_code != 0 || !strstr(second.errors, "and there are 2: that of 1 is gone"))
-        fail_msg("resume: exit %d: %s", second.exit_code, second.errors);
-    assert_int_equal(second.steps[0].step, first.step_count + 1);
+    is_hit = interrupt_job(&job, SIGINT, steps, &interruption, &first);
+    if (is_hit) {
+        assert_true(go_on(&job, "2", steps, &second));
+        if (!strstr(second.errors, "and there are 2: that of 1 is gone"))
+            fail_msg("resume: %s", second.errors);
+        assert_int_equal(second.steps[0].step, first.step_count + 1);
+        job_run_release(&second);
+    }
     job_run_release(&first);
-    job_run_release(&second);
     job_remove(&job);
+    return is_hit;
+}
+
+/* On 2 ranks, what the third one had not sent is gone, and a line says so. */
+static void test_equality__a_resume_on_fewer_says_what_is_gone(void **state)
+{
+    (void)state;
+    assert_true(job_strike_until_hit(resume_without_one, NULL, steps_to_interrupt()));
 }
 
 int main(void)

@@ -218,7 +218,7 @@ static void interrupt_once(void *context, struct job_run *run, const cJSON *even
 
 static void test_faults__ctrl_c_leaves_nothing_running(void **state)
 {
-    struct parts parts = {.steps = "5000"};
+    struct parts parts = {.steps = "1000000000"};
     char *folder = write_job(&parts);
     pid_t pids[42] = {0};
     struct job_run run;

@@ -233,7 +233,7 @@ static void test_run__a_reader_that_leaves_stops_the_run(void **state)
     struct run run;
 
     (void)state;
-    start_small_job(&run, write_job("pipe", "", ""), "2", "100000");
+    start_small_job(&run, write_job("pipe", "", ""), "2", ENDLESS_STEPS);
     while (run.out.length == 0)
         listen_to(&run, 1000);
     (void)close(run.process.out_fd);

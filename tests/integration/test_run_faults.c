@@ -191,7 +191,7 @@ static void test_run_faults__too_many_restarts_fail_with_the_cause(void **state)
 
     (void)state;
     start_small_job(&run, write_job("limit", "", "  runPolicy: {restart: {maxRestarts: 1}}\n"), "2",
-                    "100000");
+                    ENDLESS_STEPS);
     wait_for_step(&run, 5);
     strike(&run, 0, false, SIGKILL);
     wait_for_words(&run, "\"event\":\"restart\"");
