@@ -2,15 +2,14 @@
 #include "agent/generation_channel.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/named_pipe.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/file.h"
@@ -24,20 +23,13 @@ void generation_channel_init(struct generation_channel *channel)
 int generation_channel_open(struct generation_channel *channel, const char *folder, int local_rank,
                             struct fleet_error *err)
 {
-    struct fleet_strbuf path = {0};
+    int fd;
 
     generation_channel_close(channel);
-    fleet_strbuf_appendf(&path, "%s/generation.%d", folder, local_rank);
-    channel->path = fleet_strbuf_take(&path);
-    (void)unlink(channel->path);
-    /* Open it for reading and writing: the other end may not be open yet. */
-    if (mkfifo(channel->path, 0600) < 0 ||
-        (channel->fd = open(channel->path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) {
-        int rc =
-            fleet_error(err, -errno, "make the named pipe %s: %s", channel->path, strerror(errno));
-        generation_channel_close(channel);
-        return rc;
-    }
+    fd = named_pipe_open(folder, "generation", local_rank, &channel->path, err);
+    if (fd < 0)
+        return fd;
+    channel->fd = fd;
     return 0;
 }
 

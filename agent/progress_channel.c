@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/named_pipe.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 
@@ -22,20 +22,13 @@ void progress_channel_init(struct progress_channel *channel)
 int progress_channel_open(struct progress_channel *channel, const char *folder, int local_rank,
                           struct fleet_error *err)
 {
-    struct fleet_strbuf path = {0};
+    int fd;
 
     progress_channel_close(channel);
-    fleet_strbuf_appendf(&path, "%s/progress.%d", folder, local_rank);
-    channel->path = fleet_strbuf_take(&path);
-    (void)unlink(channel->path);
-    /* Open it for reading and writing, so that it does not end while no process writes. */
-    if (mkfifo(channel->path, 0600) < 0 ||
-        (channel->fd = open(channel->path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) {
-        int rc =
-            fleet_error(err, -errno, "make the named pipe %s: %s", channel->path, strerror(errno));
-        progress_channel_close(channel);
-        return rc;
-    }
+    fd = named_pipe_open(folder, "progress", local_rank, &channel->path, err);
+    if (fd < 0)
+        return fd;
+    channel->fd = fd;
     return 0;
 }
 
