@@ -15,11 +15,11 @@
 #include "libfleet/plan/adders.h"
 #include "tests/integration/comm_processes.h"
 #include "tests/support/divided_job.h"
+#include "tests/support/own_folder.h"
 
 #define SLOTS_MAX 16
 
 static const struct comm_way *const way = &comm_ways[4];
-static char folder[] = "/tmp/fleet-divided-XXXXXX";
 
 /* Of one rank; device memory, but `host`, which has as many elements as the program. */
 struct memory {
@@ -170,7 +170,7 @@ static void test_comm_divided__devices_hold_the_bits_of_the_sequential_tree(void
                                                 {5, 2, 11, true, true},  {2, 2, 23, false, false}};
 
     (void)state;
-    (void)setenv("FAKE_NCCL_FOLDER", folder, 1);
+    (void)setenv("FAKE_NCCL_FOLDER", own_folder, 1);
     for (size_t i = 0; i < FLEET_COUNT(cases); i++) {
         struct comm_outcome out[COMM_PROCESSES_MAX];
         struct divided_job job;
@@ -190,7 +190,7 @@ static void test_comm_divided__devices_hold_the_bits_of_the_sequential_tree(void
 #define VICTIM 1
 #define SYSTEM 2 /* ncclSystemError: of a connection */
 
-static char fault[128], reached[64]; /* FAKE_NCCL_FAIL of one rank; the file that it makes */
+static char fault[320], reached[256]; /* FAKE_NCCL_FAIL of one rank; the file that it makes */
 
 static int fault_body(struct comm *comm, const void *argument, struct fleet_error *err)
 {
@@ -211,8 +211,8 @@ static void test_comm_divided__each_call_that_fails_is_one_clear_error(void **st
     long n = 1, failures = 0;
 
     (void)state;
-    (void)setenv("FAKE_NCCL_FOLDER", folder, 1);
-    (void)snprintf(reached, sizeof(reached), "%s/reached", folder);
+    (void)setenv("FAKE_NCCL_FOLDER", own_folder, 1);
+    (void)snprintf(reached, sizeof(reached), "%s/reached", own_folder);
     divided_job_make(&small, divided_small, &job);
     for (;; n++) {
         (void)snprintf(fault, sizeof(fault), "%ld:%d:%s", n, SYSTEM, reached);
@@ -240,21 +240,6 @@ static void test_comm_divided__what_does_not_fit_a_kernel_is_the_host_s(void **s
     assert_false(adders_fit_device(2, 32768));
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-
-    (void)state;
-    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +255,6 @@ int main(void)
 
     if (!comm_has_way(way))
         return 0;
-    return comm_on_gpu() ? cmocka_run_group_tests(on_gpu, set_up, tear_down)
-                         : cmocka_run_group_tests(tests, set_up, tear_down);
+    return comm_on_gpu() ? cmocka_run_group_tests(on_gpu, own_folder_make, own_folder_remove)
+                         : cmocka_run_group_tests(tests, own_folder_make, own_folder_remove);
 }

@@ -21,13 +21,12 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/strbuf.h"
 #include "tests/support/child_process.h"
+#include "tests/support/own_folder.h"
 
 #define BENCH   "build/cuda_fake/release/bench_nccl"
 #define LIBRARY "build/nccl_fake/libnccl.so.2"
 #define LONG    "600000" /* ms: a run that ends does not meet it */
 #define SHORT   "300"    /* a call that hangs lets it pass, on a slow machine, too */
-
-static char folder[] = "/tmp/fleet-ways-XXXXXX";
 
 static const struct {
     const char *way, *function;
@@ -47,7 +46,7 @@ static void run(const char *way, const char *variable, const char *value, const 
     struct child_process bench;
 
     assert_int_equal(setenv("FLEET_NCCL_LIBRARY", LIBRARY, 1), 0);
-    assert_int_equal(setenv("FAKE_NCCL_FOLDER", folder, 1), 0);
+    assert_int_equal(setenv("FAKE_NCCL_FOLDER", own_folder, 1), 0);
     assert_int_equal(setenv("BENCH_NCCL_LIMIT_MS", limit, 1), 0);
     assert_int_equal(setenv(variable, value, 1), 0);
     bench = child_process_start(BENCH, arguments);
@@ -89,7 +88,7 @@ static void test_nccl_ways__a_call_that_fails_is_named(void **state)
         for (int n = 0; n <= cases[i].calls; n++) {
             FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, err = {0};
             (void)snprintf(value, sizeof(value), "%s#%d:2:%s/fail-%zu-%d", cases[i].function, n,
-                           folder, i, n);
+                           own_folder, i, n);
             if (n == cases[i].calls) { /* there is no such call */
                 expect_end(cases[i].way, "FAKE_NCCL_FAIL", value);
                 continue;
@@ -110,26 +109,11 @@ static void test_nccl_ways__a_call_that_hangs_ends_at_the_limit(void **state)
         for (int n = 0; n < cases[i].calls; n++) {
             FLEET_AUTO_STRBUF struct fleet_strbuf out = {0}, err = {0};
             (void)snprintf(value, sizeof(value), "%s#%d:%s/hang-%zu-%d", cases[i].function, n,
-                           folder, i, n);
+                           own_folder, i, n);
             run(cases[i].way, "FAKE_NCCL_HANG", value, SHORT, &out, &err);
             if (!strstr(out.text, "DID NOT END"))
                 fail_msg("%s: \"%s\"", value, out.text);
         }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-
-    (void)state;
-    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command) == 0 ? 0 : -1;
 }
 
 int main(void)
@@ -143,5 +127,5 @@ int main(void)
 
     if (variant && strcmp(variant, "release") != 0)
         return 0; /* the benchmark over the fakes is built for one variant */
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, own_folder_make, own_folder_remove);
 }

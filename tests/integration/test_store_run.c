@@ -105,14 +105,22 @@ static void test_store_run__goes_on_after_fleetjob_was_killed(void **state)
     expect_to_go_on(SAVED, NULL, go_on);
 }
 
-static void count_failures(void *context, struct job_run *run, const cJSON *event)
+/* The message of a save that failed; NULL: this is another event. */
+static const char *failed_save(const cJSON *event)
 {
     const char *name = "", *message = "";
 
-    (void)run;
     (void)fleet_json_opt_string(event, "event", &name, NULL);
     (void)fleet_json_opt_string(event, "message", &message, NULL);
-    if (strcmp(name, "checkpointFailed") != 0)
+    return strcmp(name, "checkpointFailed") == 0 ? message : NULL;
+}
+
+static void count_failures(void *context, struct job_run *run, const cJSON *event)
+{
+    const char *message = failed_save(event);
+
+    (void)run;
+    if (!message)
         return;
     ++*(int *)context;
     if (!strstr(message, "spec.training.checkpoint.path " SAVED) ||
@@ -122,12 +130,10 @@ static void count_failures(void *context, struct job_run *run, const cJSON *even
 
 static void count_refusals(void *context, struct job_run *run, const cJSON *event)
 {
-    const char *name = "", *message = "";
+    const char *message = failed_save(event);
 
     (void)run;
-    (void)fleet_json_opt_string(event, "event", &name, NULL);
-    (void)fleet_json_opt_string(event, "message", &message, NULL);
-    if (strcmp(name, "checkpointFailed") != 0)
+    if (!message)
         return;
     ++*(int *)context;
     if (!strstr(message, "status 403"))

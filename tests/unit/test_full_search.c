@@ -331,16 +331,22 @@ static void test_full_search__keeps_what_the_job_says(void **state)
     training_config_release(&training);
 }
 
+static struct full_request on_four_devices(const struct training_config *training,
+                                           const struct links *links)
+{
+    return (struct full_request){.training = training,
+                                 .policy = STRATEGY_FULL,
+                                 .devices = 4,
+                                 .memory = 1e12,
+                                 .links = links};
+}
+
 /* Its running statistics belong to whole models, so what is found has one stage and can run. */
 static void test_full_search__has_no_stages_where_the_model_cannot_be_cut(void **state)
 {
     struct fleet_errors errors = {0};
     struct training_config training;
-    struct full_request request = {.training = &training,
-                                   .policy = STRATEGY_FULL,
-                                   .devices = 4,
-                                   .memory = 1e12,
-                                   .links = &usual};
+    struct full_request request = on_four_devices(&training, &usual);
     struct full_result result;
 
     (void)state;
@@ -404,11 +410,7 @@ static void test_full_search__divides_long_sequences(void **state)
     struct links slow_sums = usual;
     struct fleet_errors errors = {0};
     struct training_config training;
-    struct full_request request = {.training = &training,
-                                   .policy = STRATEGY_FULL,
-                                   .devices = 4,
-                                   .memory = 1e12,
-                                   .links = &slow_sums};
+    struct full_request request = on_four_devices(&training, &slow_sums);
     struct full_result result;
 
     (void)state;

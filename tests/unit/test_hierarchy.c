@@ -93,6 +93,20 @@ static int sum_in_blocks(struct comm_rank *self, struct fleet_error *err)
     return rc;
 }
 
+/* In each case all ranks do it, one of the kinds of neighbours after the other. */
+static void run_cases(const struct sum_case *cases, size_t count,
+                      int (*body)(struct comm_rank *self, struct fleet_error *err))
+{
+    for (size_t i = 0; i < count; i++) {
+        struct comm_ranks c;
+        comm_ranks_init(&c, cases[i].world);
+        c.neighbours = (enum comm_neighbours)(i % 3);
+        c.argument = &cases[i];
+        comm_ranks_run(&c, body);
+        comm_ranks_release(&c);
+    }
+}
+
 static void test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_says(void **state)
 {
     static const struct sum_case cases[] = {
@@ -101,14 +115,7 @@ static void test_hierarchy__gives_the_bits_of_one_level_and_sends_what_the_plan_
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct comm_ranks c;
-        comm_ranks_init(&c, cases[i].world);
-        c.neighbours = (enum comm_neighbours)(i % 3);
-        c.argument = &cases[i];
-        comm_ranks_run(&c, sum_in_blocks);
-        comm_ranks_release(&c);
-    }
+    run_cases(cases, sizeof(cases) / sizeof(cases[0]), sum_in_blocks);
 }
 
 /* ---- halves ---------------------------------------------------------------------------------- */
@@ -167,14 +174,7 @@ static void test_hierarchy__sums_halves_with_the_bits_of_one_level(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct comm_ranks c;
-        comm_ranks_init(&c, cases[i].world);
-        c.neighbours = (enum comm_neighbours)(i % 3);
-        c.argument = &cases[i];
-        comm_ranks_run(&c, sum_halves);
-        comm_ranks_release(&c);
-    }
+    run_cases(cases, sizeof(cases) / sizeof(cases[0]), sum_halves);
 }
 
 static void test_hierarchy__blocks_must_divide_the_ranks(void **state)
