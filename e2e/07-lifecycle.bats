@@ -226,8 +226,8 @@ pods_are_refused() { # an API server that has just got the quota may not know it
     remove_job quota
 }
 
-# Two megabytes hold no checkpoint of this job. The deadline comes when all steps are done: a pod may
-# take longer to start than any.
+# Two megabytes hold no checkpoint of this job. The deadline is set when all steps are done: a pod
+# may take longer to start than any.
 @test "a checkpoint that cannot be written is reported, and without the last one the job has failed" {
     job_file full steps=60 replicas=1 checkpoint='path: /checkpoints, everySteps: 20' \
         worker='volumes: [{name: checkpoints, mountPath: /checkpoints, emptyDir: {medium: Memory, sizeLimit: 2Mi}}]' |

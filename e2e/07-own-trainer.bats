@@ -134,7 +134,8 @@ END
     remove_job fit
 }
 
-has_lost_at_most() { # has_lost_at_most JOB STEPS: a survivor may be one step behind what was reported
+# A survivor may be one step behind what was reported.
+has_lost_at_most() { # has_lost_at_most JOB STEPS
     local lost
     lost=$(field "$1" restarts.history[0].lostSteps) || return
     echo "lost '$lost'"

@@ -112,7 +112,7 @@ undisturbed() { # undisturbed JOB COMMAND…: it may fail only if the leader has
 # ---- the small job -------------------------------------------------------------------------------
 
 # A job that may be over before the next line runs: only for what holds then, too.
-start_job() { # start_job NAME [setting…]: and wait until it trains; $led_by is who led then
+start_job() { # start_job NAME [setting…]: and wait until it trains; $led_by is its leader then
     job_file "$@" | kubectl apply -n "$namespace" -f -
     becomes "$1" Running
     led_by=$(holder)
