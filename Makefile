@@ -218,14 +218,14 @@ $(addprefix $(OUT)/tests/unit/test_,cuda_calls cuda_graphs cuda_snapshot cublasl
 	    -Wl,--end-group -lcmocka $(LDLIBS) $(DRAWING_LDLIBS)
 $(OUT)/tests/unit/test_cublaslt: | build/cublaslt_fake/libcublasLt.so.13 \
     build/nccl_fake/libnccl.so.2
-$(addprefix $(OUT)/tests/integration/test_cuda,_divided _faults _memory) \
+$(addprefix $(OUT)/tests/integration/test_cuda,_divided _faults _graphed _ipc _memory) \
     $(OUT)/tests/integration/test_cuda: \
     build/cublaslt_fake/libcublasLt.so.13 \
     build/cuda_fake/$(VARIANT)/libfleet_cuda.so \
     build/nccl_fake/libnccl.so.2
-$(addprefix build/release/tests/integration/test_comm_,conformance divided loss nccl renewal): \
+$(addprefix build/release/tests/integration/test_comm_,conformance divided ipc loss nccl renewal): \
     private LDFLAGS += -Wl,-u,fleet_log_write -Wl,-u,fleet_strbuf_appendf
-$(addprefix build/release/tests/integration/test_comm_,conformance divided loss nccl renewal): \
+$(addprefix build/release/tests/integration/test_comm_,conformance divided ipc loss nccl renewal): \
     build/cuda_fake/release/libfleet_cuda.so build/nccl_fake/libnccl.so.2
 build/release/tests/integration/test_nccl_ways: | build/cuda_fake/release/bench_nccl \
     build/nccl_fake/libnccl.so.2
@@ -267,7 +267,7 @@ e2e: prerequisites-test ## the scenarios on a real Kubernetes
 # The fibers of the fake's emulator were not tried under the address sanitizer in a library. The
 # jobs of test_lossy_knobs are those of test_knobs_run, only longer: they take seven minutes there.
 NOT_ASAN := %/test_lossy_knobs %/test_cuda_calls %/test_cuda_graphs %/test_cuda_snapshot \
-    %/test_cuda %/test_cuda_divided %/test_cuda_faults %/test_cuda_graphed \
+    %/test_cuda %/test_cuda_divided %/test_cuda_faults %/test_cuda_graphed %/test_cuda_ipc \
     %/test_cuda_memory
 check-asan: ## unit, numerics, integration under address and undefined sanitizers
 	@$(MAKE) VARIANT=asan tests

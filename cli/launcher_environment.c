@@ -47,6 +47,7 @@ static bool is_handed_on(const char *entry)
         "FLEET_CUDA_LIBRARY",
         "FLEET_CUDA_TF32",
         "FLEET_CUDA_GRAPH",
+        "FLEET_CUDA_COMM",
         "FLEET_CUBLASLT_LIBRARY",
         "FLEET_NCCL_LIBRARY",
         "FLEET_ISA",

@@ -8,39 +8,22 @@
 #include <string.h>
 
 #include "agent/runtime/comm/device.h"
-#include "cuda/backend_cuda.h"
-#include "cuda/device.h"
+#include "cuda/comm_work.h"
 #include "cuda/graph.h"
 #include "cuda/nccl_ending.h"
 #include "cuda/nccl_library.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 
-_Static_assert(COMM_DEVICE_WALK_NODES <= FLEET_CUDA_TREE_NODES &&
-                   COMM_DEVICE_WALK_DEPTH <= FLEET_CUDA_TREE_DEPTH,
-               "the kernel makes each walk");
-
 struct comm_device {
-    ncclComm_t comm; /* NULL once it is aborted */
-    struct cuda_device *device;
-    cudaStream_t stream; /* of the last work; NULL: there was none */
-    cudaEvent_t done;
-    bool is_recorded;         /* `done` is behind all work */
+    struct comm_work work;    /* first */
+    ncclComm_t comm;          /* NULL once it is aborted */
     bool is_ready;            /* it has been made */
     bool is_ending;           /* an abort is under way, or was */
     struct comm_device *next; /* in `left` */
-    bool is_captured;         /* operations of it are in graphs, with the scratch memory */
-    struct scratch *scratch;  /* the newest one; NULL: none yet */
 };
 
-/* Those before the newest one are kept for graphs. */
-struct scratch {
-    struct scratch *older;
-    void *memory;
-    size_t bytes;
-};
-
-static const struct nccl_library *nccl; /* set once, by the first fleet_cuda_collectives() */
+static const struct nccl_library *nccl; /* set once, by the first comm_nccl_library() */
 
 /* Freed by the program while NCCL still ended them. */
 static struct comm_device *left;
@@ -102,41 +85,20 @@ static int make_id(struct comm_device_id *out, struct fleet_error *err)
 static int device_new(struct comm_device **out, struct fleet_error *err)
 {
     struct comm_device *d = calloc(1, sizeof(*d));
-    cudaError_t status;
     int rc;
 
     fleet_assert(d != NULL);
-    rc = device_open(&d->device, err);
-    if (rc < 0) {
+    rc = comm_work_open(&d->work, err);
+    if (rc < 0)
         free(d);
-        return rc;
-    }
-    status = cudaEventCreateWithFlags(&d->done, cudaEventDisableTiming);
-    if (status != cudaSuccess) {
-        rc = device_fail(d->device, status, "make an event", err);
-        device_close(d->device);
-        free(d);
-        return rc;
-    }
-    *out = d;
-    return 0;
-}
-
-static void free_scratch(struct comm_device *d)
-{
-    while (d->scratch) {
-        struct scratch *older = d->scratch->older;
-        (void)cudaFree(d->scratch->memory); /* waits for what still uses it */
-        free(d->scratch);
-        d->scratch = older;
-    }
+    else
+        *out = d;
+    return rc;
 }
 
 static void release(struct comm_device *d)
 {
-    (void)cudaEventDestroy(d->done);
-    free_scratch(d);
-    device_close(d->device);
+    comm_work_close(&d->work);
     free(d);
 }
 
@@ -226,15 +188,6 @@ static int nccl_split(struct comm_device *parent, int color, int key, struct com
     return rc;
 }
 
-/* Work of `d` goes into the stream of `queue` from now on. */
-static cudaStream_t use(struct comm_device *d, struct backend *queue)
-{
-    d->stream = cuda_backend_stream(queue);
-    d->is_recorded = false;
-    d->is_captured |= d->device->is_capturing;
-    return d->stream;
-}
-
 /* ---- looking --------------------------------------------------------------------------------- */
 
 /* 1: all calls so far have put their work into their streams. */
@@ -253,32 +206,11 @@ static int has_begun(struct comm_device *d, struct fleet_error *err)
     return state == ncclSuccess;
 }
 
-static int has_ended(struct comm_device *d, struct fleet_error *err)
-{
-    cudaError_t status = cudaSuccess;
-
-    if (!d->stream)
-        return 1;
-    if (!d->is_recorded)
-        status = cudaEventRecord(d->done, d->stream);
-    d->is_recorded = status == cudaSuccess;
-    if (status == cudaSuccess)
-        status = cudaEventQuery(d->done);
-    if (status == cudaErrorNotReady)
-        return 0;
-    return status == cudaSuccess ? 1 : device_fail(d->device, status, "look at an event", err);
-}
-
 static int nccl_test(struct comm_device *d, enum comm_device_stage stage, struct fleet_error *err)
 {
     int rc = has_begun(d, err);
 
-    return rc <= 0 || stage == COMM_DEVICE_BEGUN ? rc : has_ended(d, err);
-}
-
-static void nccl_follow(struct comm_device *d, struct backend *queue)
-{
-    (void)use(d, queue);
+    return rc <= 0 || stage == COMM_DEVICE_BEGUN ? rc : comm_work_has_ended(&d->work, err);
 }
 
 static enum comm_device_captures nccl_captures(void)
@@ -290,43 +222,12 @@ static enum comm_device_captures nccl_captures(void)
     return graph_wants_communication();
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
-
-static void *nccl_scratch(struct comm_device *d, size_t bytes, struct fleet_error *err)
-{
-    struct scratch *made;
-    void *memory;
-
-    if (d->scratch && bytes <= d->scratch->bytes)
-        return d->scratch->memory;
-    if (!d->is_captured)
-        free_scratch(d);
-    if (device_allocate(d->device, d->device->streams[DEVICE_QUEUES - 1], bytes, &memory, err) < 0)
-        return NULL;
-    if (cudaStreamSynchronize(d->device->streams[DEVICE_QUEUES - 1]) != cudaSuccess) {
-        (void)cudaFree(memory);
-        (void)fleet_error(err, -EIO, "NCCL: wait for new memory");
-        return NULL;
-    }
-    made = malloc(sizeof(*made));
-    fleet_assert(made != NULL);
-    *made = (struct scratch){d->scratch, memory, bytes};
-    d->scratch = made;
-    return memory;
-}
-
 /* ---- work ------------------------------------------------------------------------------------ */
-
-static int check(struct comm_device *d, cudaError_t status, const char *what,
-                 struct fleet_error *err)
-{
-    return status == cudaSuccess ? 0 : device_fail(d->device, status, what, err);
-}
 
 static int nccl_exchange(struct comm_device *d, struct backend *queue,
                          const struct comm_device_part *parts, int count, struct fleet_error *err)
 {
-    cudaStream_t stream = use(d, queue);
+    cudaStream_t stream = comm_work_use(&d->work, queue);
     ncclResult_t result, closed;
 
     if (!d->comm)
@@ -342,56 +243,6 @@ static int nccl_exchange(struct comm_device *d, struct backend *queue,
     if (is_fine(result))
         result = closed;
     return is_fine(result) ? 0 : fail(d, result, "send and receive", err);
-}
-
-static int nccl_copy(struct comm_device *d, struct backend *queue, void *to, const void *from,
-                     size_t bytes, struct fleet_error *err)
-{
-    return check(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, use(d, queue)),
-                 "copy", err);
-}
-
-static int nccl_cast(struct comm_device *d, struct backend *queue,
-                     const struct comm_device_cast *cast, struct fleet_error *err)
-{
-    static const enum program_type types[COMM_TYPES] = {
-        [COMM_FP32] = PROGRAM_FP32, [COMM_FP16] = PROGRAM_FP16, [COMM_BF16] = PROGRAM_BF16};
-
-    return check(d,
-                 fleet_cuda_convert(use(d, queue), cast->to, types[cast->to_type], cast->from,
-                                    types[cast->from_type], 1.0f, cast->count),
-                 "convert", err);
-}
-
-static int nccl_fold(struct comm_device *d, struct backend *queue,
-                     const struct comm_device_fold *fold, struct fleet_error *err)
-{
-    const struct fleet_cuda_fold f = {.type = (int)fold->type,
-                                      .reduction = (int)fold->reduction,
-                                      .inputs = fold->inputs,
-                                      .own_input = fold->own_input,
-                                      .stride = fold->stride,
-                                      .own = fold->own,
-                                      .input_count = fold->input_count,
-                                      .count = fold->count,
-                                      .to = fold->to};
-
-    return check(d, fleet_cuda_fold(use(d, queue), &f), "add the parts of the ranks", err);
-}
-
-static int nccl_walk(struct comm_device *d, struct backend *queue,
-                     const struct comm_device_walk *walk, struct fleet_error *err)
-{
-    struct fleet_cuda_tree_sum t = {
-        .walk_count = walk->walk_count, .to = walk->to, .count = walk->count};
-
-    if (walk->node_count > FLEET_CUDA_TREE_NODES)
-        return fleet_error(err, -ENOTSUP, "the ranks have %d partial sums, a GPU adds at most %d",
-                           walk->node_count, FLEET_CUDA_TREE_NODES);
-    memcpy(t.nodes, walk->nodes, (size_t)walk->node_count * sizeof(*t.nodes));
-    for (int w = 0; w < walk->walk_count; w++)
-        t.walk[w] = (int16_t)walk->walk[w];
-    return check(d, fleet_cuda_tree_sum(use(d, queue), &t), "add partial sums", err);
 }
 
 /* ---- NCCL's own algorithms ------------------------------------------------------------------- */
@@ -424,7 +275,7 @@ static int nccl_collective(struct comm_device *d, struct backend *queue,
         return ended(err);
     if (!type_of(call->type, &type))
         return -ENOTSUP;
-    stream = use(d, queue);
+    stream = comm_work_use(&d->work, queue);
     if (call->operation == COMM_ALL_REDUCE)
         result = nccl->ncclAllReduce(call->send, call->receive, count, type,
                                      reductions[call->reduction], d->comm, stream);
@@ -447,21 +298,21 @@ static const struct comm_device_library library = {
     .open = nccl_open,
     .split = nccl_split,
     .test = nccl_test,
-    .scratch = nccl_scratch,
+    .scratch = comm_work_scratch,
     .exchange = nccl_exchange,
-    .copy = nccl_copy,
-    .cast = nccl_cast,
-    .fold = nccl_fold,
-    .walk = nccl_walk,
+    .copy = comm_work_copy,
+    .cast = comm_work_cast,
+    .fold = comm_work_fold,
+    .walk = comm_work_walk,
     .collective = nccl_collective,
     .captures = nccl_captures,
-    .follow = nccl_follow,
+    .follow = comm_work_follow,
     .abort = nccl_abort,
     .settle = nccl_settle,
     .free = nccl_free,
 };
 
-int fleet_cuda_collectives(const struct comm_device_library **out, struct fleet_error *err)
+int comm_nccl_library(const struct comm_device_library **out, struct fleet_error *err)
 {
     static atomic_bool is_registered;
     int rc = nccl_library_open(&nccl, err);

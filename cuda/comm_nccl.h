@@ -14,6 +14,6 @@ struct comm_device_library;
 struct fleet_error;
 
 /* Open NCCL. Errors of nccl_library_open(). */
-int fleet_cuda_collectives(const struct comm_device_library **out, struct fleet_error *err);
+int comm_nccl_library(const struct comm_device_library **out, struct fleet_error *err);
 
 #endif

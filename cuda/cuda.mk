@@ -194,7 +194,7 @@ $(GPU_TESTS): build/device/test_%: build/device/tests/numerics/test_%.o \
 gpu-package: ## build/gpu: programs, tests and their libraries, for make check-gpu on another machine
 gpu-package: cuda programs $(GPU_TESTS) emulator-race \
     $(addprefix build/release/tests/integration/test_,cuda cuda_divided cuda_faults \
-        comm_conformance comm_divided comm_loss comm_nccl comm_renewal) \
+        comm_conformance comm_divided comm_ipc comm_loss comm_nccl comm_renewal) \
     build/device/bench_gpu build/device/bench_nccl
 	@tests/gpu/package.sh build/gpu
 

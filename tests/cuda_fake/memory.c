@@ -2,6 +2,7 @@
 
 /* The memory of the device, which the host cannot touch, and pinned memory of the host. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,8 @@ struct region {
     char *memory;
     size_t bytes, whole; /* as asked for; whole pages, and one behind them that nobody may touch */
     bool is_device;
+    int file;       /* of memory that other processes may open; -1: none */
+    bool is_opened; /* it is another process's */
     struct region *next;
 };
 
@@ -56,13 +59,23 @@ void fake_memory_close(void)
         protect_all(PROT_NONE);
 }
 
+static bool is_shared(const void *memory)
+{
+    const char *at = memory;
+
+    for (const struct region *r = regions; r; r = r->next)
+        if (at >= r->memory && at < r->memory + r->bytes)
+            return r->file >= 0 || r->is_opened;
+    return false;
+}
+
 void fake_memory_fill(void *memory, int value, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t before = (page - (uintptr_t)memory % page) % page;
     size_t whole = bytes > before ? (bytes - before) / page * page : 0;
 
-    if (value == 0 && whole >= FILL_BY_SYSTEM &&
+    if (value == 0 && whole >= FILL_BY_SYSTEM && !is_shared(memory) &&
         madvise((char *)memory + before, whole, MADV_DONTNEED) == 0) {
         memset(memory, 0, before);
         memset((char *)memory + before + whole, 0, bytes - before - whole);
@@ -121,7 +134,7 @@ static cudaError_t make(void **out, size_t bytes, bool is_device)
     memset(memory, 0xff, whole - page); /* NaNs */
     if (mprotect((char *)memory + whole - page, page, PROT_NONE) != 0)
         fake_die("mprotect: %s", strerror(errno));
-    *r = (struct region){memory, bytes, whole, is_device, regions};
+    *r = (struct region){memory, bytes, whole, is_device, -1, false, regions};
     regions = r;
     used += is_device ? whole : 0;
     asked += is_device ? bytes : 0;
@@ -143,8 +156,10 @@ static cudaError_t drop(void *memory, bool is_device)
          at = &(*at)->next)
         ;
     r = *at;
-    if (!r)
+    if (!r || r->is_opened)
         fake_die("free memory that was not allocated");
+    if (r->file >= 0)
+        (void)close(r->file);
     *at = r->next;
     used -= is_device ? r->whole : 0;
     asked -= is_device ? r->bytes : 0;
@@ -214,6 +229,118 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
     status = fake_call("cudaMemGetInfo");
     *all = total();
     *available = total() - used;
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* ---- between processes ----------------------------------------------------------------------- */
+
+/* What a handle says: the file of the memory, as /proc names it. Nothing is left of it when its
+ * process has ended, but a process that has opened it keeps the memory. */
+struct shared {
+    int pid, file;
+    size_t bytes;
+};
+
+/* From now on the region's pages are those of a file. */
+static void share(struct region *r)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = r->whole - page;
+
+    r->file = memfd_create("fake-cuda", MFD_CLOEXEC);
+    fake_memory_open();
+    if (r->file < 0 || write(r->file, r->memory, bytes) != (ssize_t)bytes ||
+        mmap(r->memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, r->file, 0) !=
+            r->memory)
+        fake_die("share %zu bytes: %s", bytes, strerror(errno));
+    fake_memory_close();
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
+{
+    struct region *r = regions;
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaIpcGetMemHandle");
+    while (status == 0 && r && (r->memory != memory || !r->is_device || r->is_opened))
+        r = r->next;
+    if (status == 0 && !r)
+        fake_die("a handle of memory that was not allocated");
+    if (status == 0) {
+        struct shared shared = {.pid = getpid(), .bytes = r->bytes};
+
+        fake_run_all();
+        if (r->file < 0)
+            share(r);
+        shared.file = r->file;
+        memset(handle, 0, sizeof(*handle));
+        memcpy(handle, &shared, sizeof(shared));
+    }
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* cudaErrorInvalidResourceHandle: its process has ended, or is this one. */
+static cudaError_t open_shared(void **out, const struct shared *shared)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t whole = (shared->bytes + page - 1) / page * page + page;
+    struct region *r = malloc(sizeof(*r));
+    char path[64], *memory;
+    int file;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", shared->pid, shared->file);
+    file = shared->pid == getpid() ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0 || !r) {
+        free(r);
+        return cudaErrorInvalidResourceHandle;
+    }
+    memory = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mmap(memory, whole - page, PROT_READ | PROT_WRITE,
+                                     MAP_SHARED | MAP_FIXED, file, 0) != memory)
+        fake_die("open %zu bytes: %s", shared->bytes, strerror(errno));
+    (void)close(file);
+    *r = (struct region){memory, shared->bytes, whole, true, -1, true, regions};
+    regions = r;
+    if (opened == 0)
+        protect(r, PROT_NONE);
+    *out = memory;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned int flags)
+{
+    struct shared shared;
+    int status;
+
+    (void)flags;
+    memcpy(&shared, &handle, sizeof(shared));
+    fake_lock();
+    status = fake_call("cudaIpcOpenMemHandle");
+    if (status == 0)
+        status = (int)open_shared(memory, &shared);
+    fake_unlock();
+    return (cudaError_t)status;
+}
+
+/* As cudaFree(), it waits for the device and closes even where it reports an error. */
+cudaError_t cudaIpcCloseMemHandle(void *memory)
+{
+    struct region **at, *r;
+    int status;
+
+    fake_lock();
+    status = fake_call("cudaIpcCloseMemHandle");
+    fake_run_all();
+    for (at = &regions; *at && ((*at)->memory != memory || !(*at)->is_opened); at = &(*at)->next)
+        ;
+    r = *at;
+    if (!r)
+        fake_die("close memory that was not opened");
+    *at = r->next;
+    (void)munmap(r->memory, r->whole);
+    free(r);
     fake_unlock();
     return (cudaError_t)status;
 }

@@ -192,6 +192,10 @@ elif wanted comm && [ "$version" -ge 23000 ]; then
     part comm-nccl-log 5 grep -c 'Init COMPLETE' "$logs/nccl.log"
 fi
 
+if wanted comm; then # without NCCL
+    part comm-ipc 100 "${run[@]}" "$package/tests/test_comm_ipc"
+fi
+
 # ---- planned memory, and what a trainer takes ----------------------------------------------------
 if wanted memory && [ $fake = 0 ]; then
     part memory 90 "${run[@]}" FLEET_BACKEND=cuda tests/gpu/memory.sh "$package/bin/fleetjob"

@@ -22,7 +22,7 @@ cp build/bin/{fleetjob,fleetjob-agent,fleetjob-train,fleetjob-preload.so,libflee
 cp build/device/{test_kernels,test_kernels_sizes,test_gradients,test_attention,test_parts} \
     build/device/test_{shared_statistics,dgc,dgc_update,fp8,rounding,trust_squares} \
     build/release/tests/integration/test_cuda{,_divided,_faults} \
-    build/release/tests/integration/test_comm_{conformance,divided,loss,nccl,renewal} \
+    build/release/tests/integration/test_comm_{conformance,divided,ipc,loss,nccl,renewal} \
     "$folder/tests/"
 cp build/device/bench_{gpu,nccl} "$folder/bin/"
 strip "$folder"/bin/* "$folder"/tests/*

@@ -41,17 +41,21 @@ struct comm_way {
     enum comm_neighbours neighbours;
     int channels;
     bool encrypts;
-    bool on_device; /* comm_gpu.h */
+    bool on_device;      /* comm_gpu.h */
+    const char *library; /* of a device: FLEET_CUDA_COMM */
 };
 
 static const struct comm_way comm_ways[] = {
-    {"tcp", COMM_NEIGHBOURS_TCP, 1, false, false},
-    {"tcp, 3 encrypted channels", COMM_NEIGHBOURS_TCP, 3, true, false},
+    {"tcp", COMM_NEIGHBOURS_TCP, 1, false, false, NULL},
+    {"tcp, 3 encrypted channels", COMM_NEIGHBOURS_TCP, 3, true, false, NULL},
     /* as where the rules for debuggers refuse memory */
-    {"shm", COMM_NEIGHBOURS_SHARED, 1, false, false},
-    {"direct", COMM_NEIGHBOURS_DIRECT, 1, false, false},
-    {"nccl", COMM_NEIGHBOURS_TCP, 1, false, true},
+    {"shm", COMM_NEIGHBOURS_SHARED, 1, false, false, NULL},
+    {"direct", COMM_NEIGHBOURS_DIRECT, 1, false, false, NULL},
+    {"nccl", COMM_NEIGHBOURS_TCP, 1, false, true, "nccl"},
+    {"ipc", COMM_NEIGHBOURS_TCP, 1, false, true, "ipc"},
 };
+
+#define COMM_WAY_NCCL (&comm_ways[4])
 
 /* Of this rank, and its world; a body that replaces the world frees the old one and sets it. */
 static struct comm_tcp_options comm_options;
@@ -73,6 +77,15 @@ static inline bool comm_has_way(const struct comm_way *way)
     if (comm_on_gpu())
         return way->on_device;
     return !way->on_device || !variant || strcmp(variant, "release") == 0;
+}
+
+/* Has the way's library of a device moved data? */
+static inline bool comm_has_used(const struct comm_way *way, const struct comm_outcome *outcome)
+{
+    bool is_nccl = way->on_device && strcmp(way->library, "nccl") == 0;
+
+    return !way->on_device ||
+           (outcome->library_calls > 0 && is_nccl == (outcome->nccl_version > 0));
 }
 
 static inline void comm_run_rank(const struct comm_tcp_options *options, bool on_device,
@@ -143,6 +156,7 @@ static inline void comm_processes_run(int world, const struct comm_way *way, com
                                                .neighbours = way->neighbours,
                                                .channels = way->channels,
                                                .encrypts = way->encrypts};
+            (void)setenv("FLEET_CUDA_COMM", way->library ? way->library : "nccl", 1);
             comm_run_rank(&options, way->on_device, body, argument, &shared[r]);
             _exit(0);
         }

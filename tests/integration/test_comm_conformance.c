@@ -415,8 +415,8 @@ static void check_outcomes(const struct comm_way *way, int world, const struct c
     for (int r = 0; r < world; r++) {
         if (out[r].rc != 0 || !out[r].has_ended)
             fail_msg("%s, rank %d of %d: %d %s", way->name, r, world, out[r].rc, out[r].text);
-        if (way->on_device && (!out[r].nccl_version || !out[r].library_calls))
-            fail_msg("%s, rank %d of %d has not used NCCL", way->name, r, world);
+        if (!comm_has_used(way, &out[r]))
+            fail_msg("%s, rank %d of %d has not used its library", way->name, r, world);
     }
     if (comm_on_gpu())
         print_message("NCCL %d: %d ranks on the GPU, %ld calls of the first\n", out[0].nccl_version,

@@ -19,7 +19,7 @@
 
 #define SLOTS_MAX 16
 
-static const struct comm_way *const way = &comm_ways[4];
+static const struct comm_way *const way = COMM_WAY_NCCL;
 
 /* Of one rank; device memory, but `host`, which has as many elements as the program. */
 struct memory {
@@ -204,7 +204,7 @@ static int fault_body(struct comm *comm, const void *argument, struct fleet_erro
 
 static void test_comm_divided__each_call_that_fails_is_one_clear_error(void **state)
 {
-    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false};
+    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false, NULL};
     static const struct divided_case small = {2, 2, 2, false, true};
     struct comm_outcome out[COMM_PROCESSES_MAX];
     struct divided_job job;

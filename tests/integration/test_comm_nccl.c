@@ -23,7 +23,7 @@
 #define SYSTEM   2   /* ncclSystemError: of a connection */
 #define INTERNAL 3   /* ncclInternalError */
 
-static const struct comm_way *const way = &comm_ways[4];
+static const struct comm_way *const way = COMM_WAY_NCCL;
 static char folder[] = "/tmp/fleet-nccl-XXXXXX", reached[64];
 
 struct fault {
@@ -179,7 +179,7 @@ static int run_with_fault(struct comm *comm, const void *argument, struct fleet_
 
 static void run(const struct fault *fault, int victim, struct comm_outcome out[COMM_PROCESSES_MAX])
 {
-    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false};
+    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false, NULL};
 
     (void)setenv("FAKE_NCCL_FOLDER", folder, 1);
     comm_processes_run(WORLD, &host, run_with_fault, fault, victim, out);

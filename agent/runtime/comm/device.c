@@ -480,13 +480,6 @@ static int wait_for_put(struct comm *comm, double deadline_ms, struct fleet_erro
     return rc;
 }
 
-int comm_device_run(struct comm *comm, const struct comm_call *call, bool is_captured,
-                    double deadline_ms, struct fleet_error *err)
-{
-    return is_captured ? comm_device_capture(comm, call, deadline_ms, err)
-                       : comm_run(comm, call, deadline_ms, err);
-}
-
 int comm_device_capture(struct comm *comm, const struct comm_call *call, double deadline_ms,
                         struct fleet_error *err)
 {

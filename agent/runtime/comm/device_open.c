@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Communicators of a device's library: made for a world, split for its groups, and used once before
- * they count as ready. */
+ * they count as ready. What others ask of the library of a communicator. */
 #include <errno.h>
 
 #include "agent/runtime/comm/device.h"
@@ -34,6 +34,13 @@ int comm_device_walk(struct comm *comm, struct backend *queue, const struct comm
                      struct fleet_error *err)
 {
     return comm->library->walk(comm->device, queue, walk, err);
+}
+
+int comm_device_run(struct comm *comm, const struct comm_call *call, bool is_captured,
+                    double deadline_ms, struct fleet_error *err)
+{
+    return is_captured ? comm_device_capture(comm, call, deadline_ms, err)
+                       : comm_run(comm, call, deadline_ms, err);
 }
 
 /* What was begun is ready on all ranks. A rank that gives up is noticed by its connections. */

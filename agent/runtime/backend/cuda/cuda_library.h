@@ -26,8 +26,9 @@ struct fleet_error;
  */
 int cuda_library_backend(struct backend **out, struct fleet_error *err);
 
-/* NCCL (cuda/comm_nccl.h). Errors as above; -ENOENT: there is no NCCL, -EINVAL: the file that
- * FLEET_NCCL_LIBRARY names cannot be opened, -EPROTO: it is too old. */
+/* NCCL, or what the environment names (cuda/comm_library.h). Errors as above; -ENOENT: there is no
+ * NCCL, -EINVAL: the file that FLEET_NCCL_LIBRARY names cannot be opened, or FLEET_CUDA_COMM names
+ * nothing; -EPROTO: NCCL is too old. */
 int cuda_library_collectives(const struct comm_device_library **out, struct fleet_error *err);
 
 #endif
