@@ -210,11 +210,11 @@ int observe(const struct observe_input *input, struct observation *out, struct f
     int rc;
 
     *out = (struct observation){.plan = input->plan};
+    if (input->plan->broken)
+        fleet_assert_failed(input->plan->broken, __FILE__, __LINE__);
     rc = fleet_json_parse(input->job->text, input->job->size, PROJECTION_JOB_SIZE_MAX, &json, err);
     if (rc < 0)
         return fleet_error_wrap(err, "read the cached FleetJob");
-    if (input->plan->broken)
-        fleet_assert_failed(input->plan->broken, __FILE__, __LINE__);
     (void)fleetjob_decode_found(json, observe_plan_found(input->plan, input->job->generation),
                                 &out->job, &out->errors);
     if (!out->job.metadata.uid || !out->job.metadata.name) {
