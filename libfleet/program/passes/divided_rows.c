@@ -17,10 +17,11 @@ bool divided_rows_wanted(const struct pass_context *context)
     return context->cell.model_ranks > 1 && context->cell.divides_rows;
 }
 
-/* Index of the forward operator that writes `var`, or PROGRAM_NONE. */
-static int find_writer(const struct program *program, int var)
+/* Index of the forward operator that writes `var`, which operator `reader` reads; PROGRAM_NONE. It
+ * is near: programs are long, and a search divides many. */
+static int find_writer(const struct program *program, int var, int reader)
 {
-    for (int i = 0; i < program->op_count && !program->ops[i].backward; i++)
+    for (int i = reader - 1; i >= 0; i--)
         for (int j = 0; j < program->ops[i].output_count; j++)
             if (program->ops[i].outputs[j] == var)
                 return i;
@@ -29,24 +30,25 @@ static int find_writer(const struct program *program, int var)
 
 /* The gather of the loss has sums of logits, which no operator divides; one that is alike has
  * columns. */
-static bool joins_rows(const struct program *program, const struct program_op *op)
+static bool joins_rows(const struct program *program, int at)
 {
+    const struct program_op *op = &program->ops[at];
     int writer;
 
     if (op->kind != OP_ALL_GATHER || op->attributes.group != OP_GROUP_MODEL || op->attributes.alike)
         return false;
-    writer = find_writer(program, op->inputs[0]);
+    writer = find_writer(program, op->inputs[0], at);
     return writer == PROGRAM_NONE || program->ops[writer].kind != OP_CROSS_ENTROPY_SUMS;
 }
 
-bool divided_rows_joined(const struct program *program, int var)
+bool divided_rows_joined(const struct program *program, int var, int reader)
 {
-    int at = find_writer(program, var);
+    int at = find_writer(program, var, reader);
 
     while (at != PROGRAM_NONE &&
            (program->ops[at].kind == OP_RESHAPE || program->ops[at].kind == OP_CAST))
-        at = find_writer(program, program->ops[at].inputs[0]);
-    return at != PROGRAM_NONE && joins_rows(program, &program->ops[at]);
+        at = find_writer(program, program->ops[at].inputs[0], at);
+    return at != PROGRAM_NONE && joins_rows(program, at);
 }
 
 /* ---- gradients of rows ----------------------------------------------------------------------- */
@@ -205,7 +207,7 @@ static void join_again(struct program *program)
         struct chain chain;
         int reader;
 
-        if (program->ops[i].layer < 0 || !joins_rows(program, &program->ops[i]))
+        if (program->ops[i].layer < 0 || !joins_rows(program, i))
             continue;
         chain = find_chain(program, i);
         reader = find_reader(program, &chain);

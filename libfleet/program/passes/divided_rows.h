@@ -28,8 +28,9 @@ struct program;
 
 bool divided_rows_wanted(const struct pass_context *context);
 
-/* True if `var` is rows that have been joined, or a cast of them: the gradient of a gather sums. */
-bool divided_rows_joined(const struct program *program, int var);
+/* True if `var`, which the forward operator `reader` reads, is rows that have been joined, or a
+ * cast of them: the gradient of a gather sums. */
+bool divided_rows_joined(const struct program *program, int var, int reader);
 
 /* Sum gradients, and join rows again. Call it right behind autodiff. */
 int divided_rows_apply(struct program *program, struct fleet_error *err);

@@ -108,18 +108,17 @@ static int check_readers(const struct sharing *s, int x, struct fleet_error *err
 static int find_last(const struct sharing *s, int x)
 {
     const struct program *program = s->program;
-    int last = -1;
 
-    for (int i = 0; i < program->op_count; i++) {
+    for (int i = program->op_count - 1; i >= 0; i--) {
         const struct program_op *op = &program->ops[i];
 
         if (op->section == PROGRAM_SECTION_MICRO_BATCH && op->backward &&
             (op->kind == OP_LINEAR_GRAD || op->kind == OP_ADD) && op->outputs[0] != PROGRAM_NONE &&
-            has_columns(s, &program->ops[op->source]) && program->ops[op->source].inputs[0] == x &&
+            program->ops[op->source].inputs[0] == x && has_columns(s, &program->ops[op->source]) &&
             program->vars[op->outputs[0]].role == PROGRAM_ROLE_ACTIVATION)
-            last = i;
+            return i;
     }
-    return last;
+    return -1;
 }
 
 /* Sum what operator `at` gives over the model ranks; later operators read the sum. */
@@ -144,15 +143,6 @@ static int sum_behind(struct program *program, int at, struct fleet_error *err)
                 program->ops[i].inputs[j] = sum;
     (void)program_insert_op(program, at + 1, &all_reduce);
     return op_infer(program, &all_reduce, err);
-}
-
-/* A reader of `x` comes before operator `end`. */
-static bool is_done(const struct sharing *s, int end, int x)
-{
-    for (int i = 0; i < end; i++)
-        if (has_columns(s, &s->program->ops[i]) && s->program->ops[i].inputs[0] == x)
-            return true;
-    return false;
 }
 
 /* Each rank has the gradient of the features that it uses, and zeros. */
@@ -212,15 +202,20 @@ static int check_zero(const struct pass_context *context, struct fleet_error *er
                        "ranks share do not go together yet: use skip");
 }
 
+/* What several layers read is summed once. */
 static int sum_shared(const struct sharing *s, struct fleet_error *err)
 {
     struct program *program = s->program;
+    FLEET_AUTO_FREE bool *is_done = calloc((size_t)program->var_count + 1, sizeof(*is_done));
 
+    fleet_assert(is_done);
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
         int x = program->ops[i].inputs[0], last;
 
-        if (!has_columns(s, &program->ops[i]) || is_done(s, i, x) ||
-            divided_rows_joined(program, x))
+        if (!has_columns(s, &program->ops[i]) || is_done[x])
+            continue;
+        is_done[x] = true;
+        if (divided_rows_joined(program, x, i))
             continue;
         if (check_readers(s, x, err) < 0)
             return -EINVAL;
