@@ -16,6 +16,18 @@ bool fleet_lineage_has(const struct fleet_lineage *lineage, struct fleet_generat
     return is_listed;
 }
 
+struct fleet_generation fleet_lineage_maker(const struct fleet_lineage *lineage,
+                                            struct fleet_generation generation, int64_t step)
+{
+    struct fleet_generation maker = {0};
+
+    for (size_t i = 0; i < lineage->count; i++)
+        if (lineage->entries[i].first_step <= step &&
+            fleet_generation_compare(lineage->entries[i].generation, generation) <= 0)
+            maker = lineage->entries[i].generation;
+    return maker;
+}
+
 bool fleet_lineage_made(const struct fleet_lineage *lineage, struct fleet_generation generation,
                         int64_t step)
 {

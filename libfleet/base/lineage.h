@@ -39,6 +39,11 @@ struct fleet_lineage {
 bool fleet_lineage_has(const struct fleet_lineage *lineage, struct fleet_generation generation,
                        int64_t step);
 
+/* The generation that made `step`, of those up to `generation`, whose members held that step: the
+ * newest one listed whose first step is not above it; none, if no such one is listed. */
+struct fleet_generation fleet_lineage_maker(const struct fleet_lineage *lineage,
+                                            struct fleet_generation generation, int64_t step);
+
 /* Was this step committed in `generation` itself, and does it count? False if that generation is
  * not listed. */
 bool fleet_lineage_made(const struct fleet_lineage *lineage, struct fleet_generation generation,

@@ -74,10 +74,47 @@ static void add_peer(const struct hub *hub, struct cell_lines *lines, const stru
     cell_lines_add(lines, &part, hub->policy.ranks_of_member, NULL, 0);
 }
 
-static void add_ready(const struct hub *hub, struct cell_lines *lines)
+static bool is_holder(const struct hub *hub, const struct hub_peer *peer)
 {
-    for (size_t i = 0; i < hub->peer_count; i++)
-        if (hub_form_is_candidate(hub, hub->peers[i]) && hub_form_has_state(hub, hub->peers[i]))
+    return hub_form_is_candidate(hub, peer) && hub_form_has_state(hub, peer);
+}
+
+/*
+ * Is what `peer` holds a part of the state that `newest` holds? That is so if it has the same step.
+ * It is also so if it was in the generation that made this step, and has voted for it: then it can
+ * still make it alone.
+ */
+static bool is_part_of(const struct hub *hub, const struct hub_peer *peer,
+                       const struct hub_peer *newest)
+{
+    const struct message_status *held = &peer->status, *state = &newest->status;
+    struct fleet_generation maker =
+        fleet_lineage_maker(&hub->lineage, state->state_generation, state->step);
+
+    return held->step == state->step ||
+           (held->step == state->step - 1 &&
+            fleet_generation_compare(held->state_generation, maker) >= 0);
+}
+
+/* Of the ready members with a step below `below` one that holds the newest; NULL = none. */
+static const struct hub_peer *find_newest(const struct hub *hub, int64_t below)
+{
+    const struct hub_peer *newest = NULL;
+
+    for (size_t i = 0; i < hub->peer_count; i++) {
+        const struct hub_peer *peer = hub->peers[i];
+        if (is_holder(hub, peer) && peer->status.step < below &&
+            (!newest || peer->status.step > newest->status.step))
+            newest = peer;
+    }
+    return newest;
+}
+
+static void add_ready(const struct hub *hub, struct cell_lines *lines,
+                      const struct hub_peer *newest)
+{
+    for (size_t i = 0; i < hub->peer_count && newest; i++)
+        if (is_holder(hub, hub->peers[i]) && is_part_of(hub, hub->peers[i], newest))
             add_peer(hub, lines, hub->peers[i]);
 }
 
@@ -90,15 +127,33 @@ static bool are_whole(struct cell_lines *lines)
     return is_whole;
 }
 
-bool hub_cells_are_whole(const struct hub *hub)
+static bool is_whole(const struct hub *hub, const struct hub_peer *newest)
 {
     struct cell_lines lines;
 
-    if (!hub_cells_are_used(hub))
-        return true;
     cell_lines_init(&lines, &hub->policy.grid);
-    add_ready(hub, &lines);
+    add_ready(hub, &lines, newest);
     return are_whole(&lines);
+}
+
+const struct hub_peer *hub_cells_state(const struct hub *hub)
+{
+    const struct hub_peer *newest = find_newest(hub, INT64_MAX), *peer = newest;
+
+    while (peer && !is_whole(hub, peer))
+        peer = find_newest(hub, peer->status.step);
+    return peer ? peer : newest;
+}
+
+bool hub_cells_hold(const struct hub *hub, const struct hub_peer *peer,
+                    const struct hub_peer *state)
+{
+    return state && hub_form_has_state(hub, peer) && is_part_of(hub, peer, state);
+}
+
+bool hub_cells_are_whole(const struct hub *hub)
+{
+    return !hub_cells_are_used(hub) || is_whole(hub, hub_cells_state(hub));
 }
 
 /* States of two generations are never mixed. */
@@ -113,7 +168,7 @@ bool hub_cells_may_become_whole(const struct hub *hub)
     struct cell_lines lines;
 
     cell_lines_init(&lines, &hub->policy.grid);
-    add_ready(hub, &lines);
+    add_ready(hub, &lines, find_newest(hub, INT64_MAX));
     for (size_t i = 0; i < hub->peer_count; i++)
         if (fits(hub, hub->peers[i]->status.state_generation, hub->peers[i]->status.step))
             add_peer(hub, &lines, hub->peers[i]);
@@ -134,6 +189,7 @@ struct fleet_part hub_cells_part(const struct hub *hub, const struct hub_peer *p
 int hub_cells_kept(const struct hub *hub, struct hub_peer *const *list, const int *seats,
                    size_t count, int *shard)
 {
+    const struct hub_peer *state = hub_cells_state(hub);
     int ranks = hub->policy.ranks_of_member, lost;
     struct cell_lines lines;
     struct topology to;
@@ -143,7 +199,7 @@ int hub_cells_kept(const struct hub *hub, struct hub_peer *const *list, const in
     cell_lines_init(&lines, &hub->policy.grid);
     for (size_t i = 0; i < count; i++) {
         struct fleet_part part = part_of(hub, &list[i]->status.part, list[i]->place);
-        if (hub_form_has_state(hub, list[i]))
+        if (hub_cells_hold(hub, list[i], state))
             cell_lines_add(&lines, &part, ranks, &to, seats[i] * ranks);
     }
     lost = cell_lines_lost(&lines, shard);
@@ -165,12 +221,13 @@ static void find_shards(const struct fleet_division *division, int replica, int 
             shards[1] = shard;
 }
 
-static struct cell_member describe(const struct hub *hub, const struct hub_peer *peer)
+static struct cell_member describe(const struct hub *hub, const struct hub_peer *peer,
+                                   const struct hub_peer *state)
 {
     struct fleet_part part = part_of(hub, &peer->status.part, peer->place);
     struct cell_member member = {.last = peer->place >= 0 ? peer->place : CELL_NONE,
                                  .cell = CELL_NONE,
-                                 .holds = hub_form_has_state(hub, peer),
+                                 .holds = hub_cells_hold(hub, peer, state),
                                  .lacks = part.world > 0 && part.lacking != 0,
                                  .shards = {CELL_NONE, CELL_NONE},
                                  .wish = CELL_NONE};
@@ -228,6 +285,7 @@ size_t hub_cells_choose(const struct hub *hub, struct hub_peer **list, size_t co
                         int *places)
 {
     FLEET_AUTO_FREE struct cell_member *members = calloc(count + 1, sizeof(*members));
+    const struct hub_peer *state = hub_cells_state(hub);
     const struct topology *grid = &hub->policy.grid;
     int ranks = hub->policy.ranks_of_member;
     size_t kept = 0, placed = 0;
@@ -235,7 +293,7 @@ size_t hub_cells_choose(const struct hub *hub, struct hub_peer **list, size_t co
 
     fleet_assert(members != NULL);
     for (size_t i = 0; i < count; i++) {
-        members[i] = describe(hub, list[i]);
+        members[i] = describe(hub, list[i], state);
         placed += list[i]->place >= 0;
     }
     for (size_t i = 0; i < count && placed > 0; i++) /* the indices below a smaller number are whole

@@ -118,6 +118,7 @@ static void choose_whole_state(struct hub *hub, struct hub_peer **list,
                                const struct rank_member *ranks)
 {
     FLEET_AUTO_FREE int *seats = calloc(hub->chosen_count + 1, sizeof(*seats));
+    const struct hub_peer *state = hub_cells_state(hub);
 
     fleet_assert(seats != NULL);
     for (size_t i = 0; i < hub->chosen_count; i++)
@@ -125,7 +126,7 @@ static void choose_whole_state(struct hub *hub, struct hub_peer **list,
     hub->lost_cell = hub_cells_kept(hub, list, seats, hub->chosen_count, &hub->lost_shard);
     hub->chosen_step = -1;
     for (size_t i = 0; i < hub->chosen_count; i++) {
-        list[i]->holds = hub->lost_cell < 0 && hub_form_has_state(hub, list[i]);
+        list[i]->holds = hub->lost_cell < 0 && hub_cells_hold(hub, list[i], state);
         if (list[i]->holds && list[i]->status.step > hub->chosen_step)
             hub->chosen_step = list[i]->status.step;
     }

@@ -90,6 +90,14 @@ bool hub_cells_are_whole(const struct hub *hub);
 /* They would have it together with those that are not ready or out of reach. */
 bool hub_cells_may_become_whole(const struct hub *hub);
 
+/* A ready member that holds the state that counts: the newest one that they hold as a whole, else
+ * the newest one. NULL: they hold none. */
+const struct hub_peer *hub_cells_state(const struct hub *hub);
+
+/* Does the member hold a part of the state that `state` holds? False without one. */
+bool hub_cells_hold(const struct hub *hub, const struct hub_peer *peer,
+                    const struct hub_peer *state);
+
 /* What the member holds, with the ranks that it had. */
 struct fleet_part hub_cells_part(const struct hub *hub, const struct hub_peer *peer);
 

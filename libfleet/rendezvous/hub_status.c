@@ -108,6 +108,14 @@ static void explain(const struct hub *hub, const char *left_for, struct hub_caus
         note_former_cause(cause, left_for);
 }
 
+/* An earlier hub made a later generation, which this hub does not know yet. Its members will say
+ * why it ended. */
+static bool knows_later_one(const struct hub *hub, const struct hub_peer *peer)
+{
+    return fleet_cause_find(peer->left_for) == FLEET_CAUSE_SUPERSEDED &&
+           hub->now_ms < hub->quiet_until_ms;
+}
+
 /* The member should be in the newest generation and is not: it lost trainers or a peer. */
 static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_output *out)
 {
@@ -120,6 +128,8 @@ static void note_departure(struct hub *hub, struct hub_peer *peer, struct hub_ou
                               .exit_code = -1,
                               .fault_ms = hub->now_ms};
 
+    if (!is_down && knows_later_one(hub, peer))
+        return;
     if (!is_down)
         explain(hub, peer->left_for, &cause);
     if (hub_finish_is_decided(hub))

@@ -143,9 +143,10 @@ static void test_checkpoint__only_the_lineage_is_read(void **state)
     static const struct {
         int64_t counter, step;
         bool is_on, is_made; /* it counts; and that generation itself committed the step */
-    } cases[] = {{1, 5, true, true},   {1, 6, false, false}, {2, 7, true, true},
-                 {2, 8, false, false}, {3, 6, false, false}, {4, 7, true, false},
-                 {4, 90, true, true},  {5, 1, false, false}};
+        int64_t maker;       /* the one that committed it, of those up to `counter` */
+    } cases[] = {{1, 5, true, true, 1},   {1, 6, false, false, 1}, {2, 7, true, true, 2},
+                 {2, 8, false, false, 2}, {3, 6, false, false, 2}, {4, 7, true, false, 2},
+                 {4, 90, true, true, 4},  {5, 1, false, false, 1}, {4, 0, true, false, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -155,6 +156,8 @@ static void test_checkpoint__only_the_lineage_is_read(void **state)
             fail_msg("generation %lld, step %lld: expected %d, got %d", (long long)cases[i].counter,
                      (long long)cases[i].step, cases[i].is_on, is_on);
         assert_int_equal(fleet_lineage_made(&lineage, generation, cases[i].step), cases[i].is_made);
+        assert_int_equal(fleet_lineage_maker(&lineage, generation, cases[i].step).counter,
+                         cases[i].maker);
     }
     assert_true(fleet_lineage_has(&lineage, (struct fleet_generation){0, 9}, 0));
     assert_false(fleet_lineage_has(&lineage, (struct fleet_generation){0, 9}, 1 + 5));

@@ -293,6 +293,76 @@ static void test_hub_cells__keeps_members_that_hold_a_shard_for_one_process_each
     stop();
 }
 
+/* Member `index` was in generation `made` last, and holds its step. */
+static void holds(int index, int64_t made, int64_t step)
+{
+    w.peers[index].status.step = step;
+    w.peers[index].status.state_generation = (struct fleet_generation){1, made};
+}
+
+/*
+ * Member 0 was left behind with step 5 of generation 5. Generation 6 made step 6 without it, and
+ * member 1 holds that step, of another cell. Together they hold no state (SEED=4003007882). If
+ * member 0 was in generation 6, it has voted for the step and can make it.
+ */
+static void test_hub_cells__mixes_no_states_of_two_steps(void **state)
+{
+    static const struct hub_start s = {
+        .epoch = 2,
+        .recorded = {1, 7},
+        .progress_step = 6,
+        .lineage = {.entries = {{{1, 5}, 1}, {{1, 6}, 6}, {{1, 7}, 7}}, .count = 3}};
+
+    (void)state;
+    for (int made = 5; made <= 6; made++) {
+        start_cells(1, 2, 1, &s);
+        for (int i = 0; i < 2; i++) {
+            remember(i, 2);
+            w.peers[i].status.state = MESSAGE_STATE_WAITING;
+            w.peers[i].status.generation = (struct fleet_generation){1, 7};
+            w.peers[i].status.part = part_of(i, 2, 1);
+            w.peers[i].left_for = "MemberLost";
+        }
+        holds(0, made, 5);
+        holds(1, 7, 6);
+        hello(0);
+        hello(1);
+        wait_quietly(31000, true);
+        assert_true(hub_generation(w.hub).counter >= 8);
+        assert_int_equal(step_of(0), made == 6 ? 6 : -1);
+        stop();
+    }
+}
+
+/*
+ * Generation 6 began again, and could not be recorded. Member 1 comes from it with step 1, member 0
+ * with step 40 of generation 5: neither has the other's state.
+ */
+static void test_hub_cells__mixes_no_states_of_two_beginnings(void **state)
+{
+    static const struct hub_start s = {.epoch = 2,
+                                       .recorded = {1, 5},
+                                       .progress_step = 40,
+                                       .lineage = {.entries = {{{1, 5}, 1}}, .count = 1}};
+
+    (void)state;
+    start_cells(1, 2, 1, &s);
+    for (int i = 0; i < 2; i++) {
+        remember(i, 2);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+        w.peers[i].status.part = part_of(i, 2, 1);
+        w.peers[i].left_for = "MemberLost";
+    }
+    w.peers[1].status.generation = (struct fleet_generation){1, 6};
+    holds(1, 6, 1);
+    hello(0);
+    hello(1);
+    wait_quietly(31000, true);
+    assert_true(hub_generation(w.hub).counter >= 7);
+    assert_int_equal(step_of(0), -1);
+    stop();
+}
+
 /* The connection of the only holder of cell 1 is gone: it is waited for. If cell 0 were lost, too,
  * there would be nothing to wait for. */
 static void test_hub_cells__waits_for_a_holder_only_if_it_completes_the_state(void **state)
@@ -358,6 +428,8 @@ int main(void)
         cmocka_unit_test(test_hub_cells__counts_the_processes_of_a_member),
         cmocka_unit_test(test_hub_cells__prefers_a_member_that_holds_all),
         cmocka_unit_test(test_hub_cells__keeps_members_that_hold_a_shard_for_one_process_each),
+        cmocka_unit_test(test_hub_cells__mixes_no_states_of_two_steps),
+        cmocka_unit_test(test_hub_cells__mixes_no_states_of_two_beginnings),
         cmocka_unit_test(test_hub_cells__a_leader_is_lost_between_record_and_assignment),
         cmocka_unit_test(test_hub_cells__waits_for_a_holder_only_if_it_completes_the_state),
     };

@@ -275,6 +275,53 @@ static void test_hub_members__a_failure_that_only_a_leaver_knows_counts(void **s
     stop();
 }
 
+/*
+ * Generation 6 could not be recorded, and ended with a resize. Worker 2 was frozen in generation 5
+ * and comes first; it only knows that a later generation was made (SEED=4002027516).
+ */
+static void test_hub_members__one_that_was_left_behind_explains_nothing(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    (void)state;
+    start(1, 3, &s);
+    for (int i = 0; i < 3; i++) {
+        remember(i, i == 2 ? 3 : 2);
+        w.peers[i].status.state = MESSAGE_STATE_WAITING;
+        w.peers[i].left_for = i == 2 ? "Superseded" : "Resize";
+        if (i < 2)
+            w.peers[i].status.generation = w.peers[i].status.state_generation =
+                (struct fleet_generation){1, 6};
+    }
+    hello(2);
+    hello(0);
+    hello(1);
+    wait_quietly(1000, true);
+    assert_generation(7);
+    run(40);
+    assert_int_equal(hub_restarts_total(w.hub), 0);
+    stop();
+}
+
+/* No member of the later generation comes: it has failed. */
+static void test_hub_members__one_that_was_left_behind_waits_for_the_others(void **state)
+{
+    struct hub_start s = {.epoch = 2, .recorded = {1, 5}, .progress_step = 40, .has_trained = true};
+
+    (void)state;
+    start(1, 1, &s);
+    remember(0, 3);
+    w.peers[0].status.state = MESSAGE_STATE_WAITING;
+    w.peers[0].left_for = "Superseded";
+    hello(0);
+    wait_quietly(9000, true);
+    assert_int_equal(w.peers[0].assigns, 1);
+    wait_quietly(35000, true);
+    assert_true(w.peers[0].assigns > 1);
+    assert_int_equal(hub_restarts_total(w.hub), 1);
+    stop();
+}
+
 static void newcomers_only(bool has_trained, bool is_alone)
 {
     struct hub_start s = {.epoch = 2,
@@ -350,6 +397,8 @@ int main(void)
         TEST(a_failure_reported_late_ends_no_newer_generation),
         TEST(a_failure_that_no_hub_has_seen_counts_though_another_leaves),
         TEST(a_failure_that_only_a_leaver_knows_counts),
+        TEST(one_that_was_left_behind_explains_nothing),
+        TEST(one_that_was_left_behind_waits_for_the_others),
         TEST(a_generation_without_members_has_failed),
         TEST(who_comes_back_with_the_state_is_not_left_out_for_a_slow_record),
         TEST(a_pod_with_a_dead_trainer_is_not_left_out_for_a_slow_record),

@@ -173,6 +173,21 @@ bool cluster_cells_are_whole(const struct cluster *c, const struct cluster_run *
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
+/* Its trainers hold parts by one map. A generation may end while only one of two has divided its
+ * part again; the member then reports what both maps have in common. */
+static bool has_one_map(const struct cluster_job *job, const struct cluster_agent *a)
+{
+    int world = 0;
+
+    for (int p = 0; p < job->processes; p++) {
+        int of_trainer = a->trainers[p].part.world;
+        if (world > 0 && of_trainer > 0 && of_trainer != world)
+            return false;
+        world = of_trainer > 0 ? of_trainer : world;
+    }
+    return true;
+}
+
 /* The hub knows what it holds: it is connected, waits, and nothing has happened to it since. */
 static bool is_known(const struct cluster *c, const struct hub_member *member,
                      const struct cluster_agent *a)
@@ -181,7 +196,8 @@ static bool is_known(const struct cluster *c, const struct hub_member *member,
     int64_t step = -1;
 
     if (!member->is_connected || member->state != MESSAGE_STATE_WAITING || !a->is_alive ||
-        a->is_termed || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms)
+        a->is_termed || a->cut_until_ms > c->now_ms || a->stopped_until_ms > c->now_ms ||
+        !has_one_map(job, a))
         return false;
     for (int p = 0; p < job->processes; p++) {
         const struct cluster_trainer *t = &a->trainers[p];
@@ -280,6 +296,16 @@ static int64_t newest_whole(struct cluster *c, const struct cluster_run *run,
     return -1;
 }
 
+/* A later attempt of its index waits behind a member that holds the state. */
+static bool is_behind(const struct cluster *c, const struct cluster_run *run,
+                      const struct cluster_agent *a)
+{
+    for (int i = 0; i < run->count; i++)
+        if (c->agents[run->agents[i]].index == a->index)
+            return true;
+    return false;
+}
+
 /* One that holds the state goes to another cell, though one that has nothing is left out. A member
  * that came while the generation was being recorded could not be chosen. */
 static void check_moves(struct cluster *c, const struct cluster_run *run,
@@ -291,7 +317,7 @@ static void check_moves(struct cluster *c, const struct cluster_run *run,
     for (size_t i = 0; i < count; i++) {
         const struct cluster_agent *a = cluster_agent_find(c, members[i].pod_uid);
         if (a && members[i].step < 0 && members[i].was_ready && is_known(c, &members[i], a) &&
-            !is_member(run, a))
+            !is_member(run, a) && !is_behind(c, run, a))
             spare = a;
     }
     for (int place = 0; place < run->count && spare; place++) {

@@ -83,6 +83,7 @@ static void check_verdict(struct cluster *c, struct cluster_job *job, int number
     if (!verdict[0] || job->is_terminal)
         return;
     job->is_terminal = true;
+    job->over_ms = c->now_ms;
     (void)snprintf(job->verdict, sizeof(job->verdict), "%s", verdict);
     (void)snprintf(job->reason, sizeof(job->reason), "%s", reason);
     cluster_trace(c, "job %d is %s: %s", number, verdict, reason);
@@ -201,6 +202,21 @@ static void check_attempt(struct cluster *c, const struct cluster_pod *new)
     }
 }
 
+/* None is asked for once its job is over. It may come later: what a leader has sent may be on its
+ * way when it is stopped, and be done when the next one has ended the job. */
+static void check_is_wanted(struct cluster *c, const struct cluster_pod *new)
+{
+    const struct cluster_job *job = &c->jobs[new->job];
+    const struct cluster_create *create = find_create(c, new->name);
+
+    if (!job->is_terminal)
+        return;
+    if (!create || create->at_ms > job->over_ms)
+        cluster_broken(c, "(7) pod %s is made for a job that is over", new->name);
+    cluster_trace(c, "pod %s comes after the end of its job: replica %d has sent it at %.1f",
+                  new->name, create->replica, create->at_ms);
+}
+
 /* A pod that was not there before. */
 static void check_new_pod(struct cluster *c, const cJSON *const *pods, size_t count,
                           const cJSON *pod)
@@ -220,9 +236,7 @@ static void check_new_pod(struct cluster *c, const cJSON *const *pods, size_t co
     if (new.index >= c->jobs[new.job].workers_max)
         cluster_broken(c, "(2) pod %s, at most %d are wanted",
                        fleet_json_text_at(pod, "metadata.name"), c->jobs[new.job].workers_max);
-    if (c->jobs[new.job].is_terminal)
-        cluster_broken(c, "(7) pod %s is made for a job that is over",
-                       fleet_json_text_at(pod, "metadata.name"));
+    check_is_wanted(c, &new);
     check_attempt(c, &new);
     for (size_t i = 0; i < count; i++)
         living += is_living(pods[i]) &&

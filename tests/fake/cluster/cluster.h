@@ -254,8 +254,11 @@ struct cluster_job { /* what is true of a job, even if its status differs */
     /* a user has removed the status once: restarts are not counted exactly any more */
     bool is_status_lost;
 
+    double unhosted_ms; /* when its last hub ended */
+
     /* as last seen on the server */
     bool is_terminal;
+    double over_ms; /* when */
     char verdict[16], reason[64];
     int64_t progress, history, trained;
     struct fleet_generation recorded;

@@ -8,8 +8,9 @@
  *               goodbyes reached a leader that was lost before it could write that: within the time
  *               that a write takes, or while a fault held up its requests (or less than RETRY_MS
  *               after), or while it was frozen (seeds 3103000595, 3103008363, 3103010069).
- *   unheard     … though a worker was asked to leave: it ended while nobody led, and no leader has
- *               heard its goodbye (seed 3150035210).
+ *   unheard     … though a worker was asked to leave: it ended while nobody led, or the leader had no
+ *               hub of the job yet, and no leader has heard its goodbye (seeds 3150035210,
+ *               4004001446).
  *   deletion    A trainer died, and no restart is counted. The leader that knew it is gone, none of
  *               the members that know it has spoken to the next one, and a fault has deleted a pod
  *               since: one of the generation (seeds 100655043, 100635074, 100643082; with a
@@ -78,6 +79,17 @@ void cluster_excuse_led(struct cluster *c)
     for (int i = 0; i < c->agent_count; i++) {
         struct cluster_agent *a = &c->agents[i];
         if (!a->is_alive && a->is_termed && a->left_to == 0 && a->ended_ms >= c->unled_ms)
+            a->is_unheard = true;
+    }
+}
+
+/* A leader hosts a hub of a job once it has read all jobs and pods, which a lost request delays. */
+void cluster_excuse_hosted(struct cluster *c, int job)
+{
+    for (int i = 0; i < c->agent_count; i++) {
+        struct cluster_agent *a = &c->agents[i];
+        if (a->job == job && !a->is_alive && a->is_termed && a->left_to == 0 &&
+            a->ended_ms >= c->jobs[job].unhosted_ms)
             a->is_unheard = true;
     }
 }

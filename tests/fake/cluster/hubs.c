@@ -46,6 +46,7 @@ static void on_hub_added(void *user, struct fake_hub *hub)
     *hosted_of(spy, hub) = (struct cluster_hosted){
         .cluster = spy->cluster, .replica = spy->replica, .hub = hub->hub, .job = job};
     cluster_trace(spy->cluster, "replica %d hosts a hub of job %d", spy->replica, job);
+    cluster_excuse_hosted(spy->cluster, job);
 }
 
 static void on_hub_removing(void *user, struct fake_hub *hub)
@@ -54,6 +55,7 @@ static void on_hub_removing(void *user, struct fake_hub *hub)
 
     cluster_trace(hosted->cluster, "replica %d ends the hub of job %d", hosted->replica,
                   hosted->job);
+    hosted->cluster->jobs[hosted->job].unhosted_ms = hosted->cluster->now_ms;
     close_connections(hosted);
     hosted->hub = NULL;
 }

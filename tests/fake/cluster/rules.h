@@ -65,6 +65,7 @@ void cluster_restarts_check(struct cluster *c, int job, const cJSON *object);
 /* The leader `replica` loses its lease. A replica has become the leader. */
 void cluster_excuse_unled(struct cluster *c, int replica);
 void cluster_excuse_led(struct cluster *c);
+void cluster_excuse_hosted(struct cluster *c, int job);
 /* A fault deletes the pod. */
 void cluster_excuse_delete(struct cluster *c, const char *pod);
 /* True if a fault explains what rule (8) would forbid. That fault then counts as used. */
