@@ -8,8 +8,8 @@
  *               goodbyes reached a leader that was lost before it could write that: within the time
  *               that a write takes, or while a fault held up its requests (or less than RETRY_MS
  *               after), or while it was frozen (seeds 3103000595, 3103008363, 3103010069).
- *   unheard     … though a worker was asked to leave: it ended while nobody led, or while the leader
- *               had no hub of the job yet, and no leader has heard its goodbye (seeds 3150035210,
+ *   unheard     … though a worker was asked to leave: it ended while nobody led, or the leader had
+ *               no hub of the job yet, and no leader has heard its goodbye (seeds 3150035210,
  *               4004001446).
  *   deletion    A trainer died, and no restart is counted. The leader that knew it is gone, none of
  *               the members that know it has spoken to the next one, and a fault has deleted a pod
