@@ -128,11 +128,13 @@ static void test_cuda__gradients_go_by_the_host_without_nccl(void **state)
 static void test_cuda__failures_of_nccl_lose_nothing(void **state)
 {
     static const struct {
-        const char *variable, *value;
-    } faults[] = {{"FAKE_NCCL_FAIL", "4:2"},  /* while the communicator is made */
-                  {"FAKE_NCCL_FAIL", "60:2"}, /* in a step */
-                  {"FAKE_NCCL_FAIL", "90:3"},
-                  {"FAKE_NCCL_HANG", "70"}};
+        const char *variable, *function;
+        int call; /* of all ranks, from 0; how often a rank asks for errors depends on time */
+        const char *code;
+    } faults[] = {{"FAKE_NCCL_FAIL", "ncclCommInitRankConfig", 0, ":2"},
+                  {"FAKE_NCCL_FAIL", "ncclSend", 3, ":2"}, /* in a step */
+                  {"FAKE_NCCL_FAIL", "ncclGroupEnd", 5, ":3"},
+                  {"FAKE_NCCL_HANG", "ncclRecv", 4, ""}};
     FLEET_AUTO_FREE char *path = write_job(&models[0], "");
     struct job_run calm, struck;
 
@@ -140,16 +142,16 @@ static void test_cuda__failures_of_nccl_lose_nothing(void **state)
     run_on("cuda", path, "2", NULL, NULL, &calm);
     expect_success(&calm, models[0].steps);
     for (size_t i = 0; i < FLEET_COUNT(faults); i++) {
-        FLEET_AUTO_FREE char *once = fleet_file_join(folder, "failed");
-        char value[4200];
+        char value[4200], reached[4200];
 
-        (void)unlink(once);
-        (void)snprintf(value, sizeof(value), "%s:%s", faults[i].value, once);
+        (void)snprintf(value, sizeof(value), "%s#%d%s:%s/failed-%zu", faults[i].function,
+                       faults[i].call, faults[i].code, folder, i);
+        (void)snprintf(reached, sizeof(reached), "%s/failed-%zu.%d", folder, i, faults[i].call);
         set(faults[i].variable, value);
         run_on("cuda", path, "2", NULL, NULL, &struck);
         set(faults[i].variable, NULL);
         expect_success(&struck, models[0].steps);
-        assert_int_equal(access(once, F_OK), 0);
+        assert_int_equal(access(reached, F_OK), 0);
         assert_string_equal(struck.sha256, calm.sha256);
         job_run_release(&struck);
     }
