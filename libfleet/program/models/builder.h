@@ -59,6 +59,11 @@ int builder_activation(struct builder *b, const char *name, const char *suffix,
 /* Append an operator and infer it. */
 void builder_add_op(struct builder *b, const struct program_op *op);
 
+/* Append an operator that moves or arranges x alone: of OP_GROUP_*, or TRANSPOSE. Returns what it
+ * makes of x; NONE after an error. */
+int builder_add_moved(struct builder *b, const char *name, const char *suffix, enum op_kind kind,
+                      int x, const struct op_attributes *attributes);
+
 /* ---- layers: the index of the output --------------------------------------------------------- */
 
 /* How the ranks of a tensor-parallel group divide a linear layer (Shoeybi and others, 1909.08053,

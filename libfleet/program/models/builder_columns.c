@@ -6,9 +6,8 @@
 #include "libfleet/program/models/builder.h"
 #include "libfleet/program/models/builder_internal.h"
 
-/* What an operator makes of x. */
-static int add_moved(struct builder *b, const char *name, const char *suffix, enum op_kind kind,
-                     int x, const struct op_attributes *attributes)
+int builder_add_moved(struct builder *b, const char *name, const char *suffix, enum op_kind kind,
+                      int x, const struct op_attributes *attributes)
 {
     struct program_op op = {.kind = kind,
                             .inputs = {x},
@@ -34,9 +33,9 @@ static int split(struct builder *b, const char *name, int x, int64_t blocks)
     width = shape[2] / (blocks * ranks);
     x = builder_reshape(b, name, ".columns", x, 4,
                         (int64_t[]){shape[0] * shape[1], blocks, ranks, width});
-    x = add_moved(b, name, ".by_rank", OP_TRANSPOSE, x,
-                  &(struct op_attributes){.order = {2, 0, 1, 3}});
-    x = add_moved(b, name, ".own_columns", OP_OWN_ROWS, x, &own);
+    x = builder_add_moved(b, name, ".by_rank", OP_TRANSPOSE, x,
+                          &(struct op_attributes){.order = {2, 0, 1, 3}});
+    x = builder_add_moved(b, name, ".own_columns", OP_OWN_ROWS, x, &own);
     shape[2] = blocks * width;
     return builder_reshape(b, name, ".split", x, 3, shape);
 }
@@ -53,9 +52,9 @@ static int gather(struct builder *b, const char *name, int x, int64_t blocks)
     memcpy(shape, b->program->vars[x].shape, sizeof(shape));
     width = shape[2] / blocks;
     x = builder_reshape(b, name, ".part", x, 4, (int64_t[]){1, shape[0] * shape[1], blocks, width});
-    x = add_moved(b, name, ".by_rank", OP_ALL_GATHER, x, &alike);
-    x = add_moved(b, name, ".columns", OP_TRANSPOSE, x,
-                  &(struct op_attributes){.order = {1, 2, 0, 3}});
+    x = builder_add_moved(b, name, ".by_rank", OP_ALL_GATHER, x, &alike);
+    x = builder_add_moved(b, name, ".columns", OP_TRANSPOSE, x,
+                          &(struct op_attributes){.order = {1, 2, 0, 3}});
     shape[2] *= ranks;
     return builder_reshape(b, name, ".gathered", x, 3, shape);
 }

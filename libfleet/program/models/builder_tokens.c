@@ -11,23 +11,6 @@ bool builder_shares_sequences(const struct builder *b)
     return b->cell.sequence_ranks > 1;
 }
 
-/* An operator of the ranks that share sequences, or TRANSPOSE. */
-static int add_moved(struct builder *b, const char *name, const char *suffix, enum op_kind kind,
-                     int x, const struct op_attributes *attributes)
-{
-    struct program_op op = {.kind = kind,
-                            .inputs = {x},
-                            .input_count = 1,
-                            .output_count = 1,
-                            .attributes = *attributes};
-
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    op.outputs[0] = builder_activation(b, name, suffix, b->program->vars[x].type);
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
 int builder_own_tokens(struct builder *b, const char *name, int x)
 {
     struct op_attributes own = {.group = OP_GROUP_SEQUENCE,
@@ -42,7 +25,7 @@ int builder_own_tokens(struct builder *b, const char *name, int x)
     memcpy(shape, b->program->vars[x].shape, sizeof(shape));
     shape[1] *= shape[0];
     x = builder_reshape(b, name, ".all_tokens", x, ndim - 1, shape + 1);
-    x = add_moved(b, name, ".own_tokens", OP_OWN_ROWS, x, &own);
+    x = builder_add_moved(b, name, ".own_tokens", OP_OWN_ROWS, x, &own);
     shape[0] = 1;
     shape[1] /= own.ranks;
     return builder_reshape(b, name, ".part", x, ndim, shape);
@@ -51,7 +34,7 @@ int builder_own_tokens(struct builder *b, const char *name, int x)
 /* The ranks exchange: part r of x [S,…] goes to rank r. */
 static int exchange(struct builder *b, const char *name, int x)
 {
-    return add_moved(
+    return builder_add_moved(
         b, name, ".exchanged", OP_ALL_TO_ALL, x,
         &(struct op_attributes){.group = OP_GROUP_SEQUENCE, .ranks = b->cell.sequence_ranks});
 }
@@ -66,8 +49,8 @@ int builder_join_tokens(struct builder *b, const char *name, int x, int blocks)
     width = builder_columns(b, x) / (blocks * ranks);
     x = builder_reshape(b, name, ".heads", x, 4,
                         (int64_t[]){samples * context / ranks, blocks, ranks, width});
-    x = add_moved(b, name, ".by_rank", OP_TRANSPOSE, x,
-                  &(struct op_attributes){.order = {2, 0, 1, 3}});
+    x = builder_add_moved(b, name, ".by_rank", OP_TRANSPOSE, x,
+                          &(struct op_attributes){.order = {2, 0, 1, 3}});
     x = exchange(b, name, x);
     return builder_reshape(b, name, ".joined", x, 3, (int64_t[]){samples, context, blocks * width});
 }
@@ -82,7 +65,7 @@ int builder_join_heads(struct builder *b, const char *name, int x)
     rows = b->program->micro_batch_size * b->program->tokens_per_sample / ranks;
     x = builder_reshape(b, name, ".by_rank", x, 3, (int64_t[]){ranks, rows, width});
     x = exchange(b, name, x);
-    x = add_moved(b, name, ".by_token", OP_TRANSPOSE, x,
-                  &(struct op_attributes){.order = {1, 0, 2}});
+    x = builder_add_moved(b, name, ".by_token", OP_TRANSPOSE, x,
+                          &(struct op_attributes){.order = {1, 0, 2}});
     return builder_reshape(b, name, ".part", x, 3, (int64_t[]){1, rows, ranks * width});
 }
