@@ -48,6 +48,8 @@ static void append_class(const struct calibrate_result *result, enum links_class
                          class_ < LINKS_OTHER ? "GFLOP/s" : "GB/s");
     append_seconds(out, compute->start[class_]);
     fleet_strbuf_appendf(out, " each %6.1f %% of an update\n", 100 * result->share[class_]);
+    if (class_ == LINKS_MATRIX && compute->weight_bytes > 0)
+        fleet_strbuf_appendf(out, "    their weights  %8.2f GB/s\n", compute->weight_bytes * 1e-9);
 }
 
 static void append_link(const char *name, const struct links_link *link, struct fleet_strbuf *out)

@@ -33,8 +33,8 @@ static void test_calibrate__finds_the_line_of_each_class(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         double work = 1e6 * (i + 1);
-        samples[i] = i % 2 ? (struct calibrate_sample){LINKS_MATRIX, work, 2e-6 + work / 1e10}
-                           : (struct calibrate_sample){LINKS_NORM, work, work / 3e9};
+        samples[i] = i % 2 ? (struct calibrate_sample){LINKS_MATRIX, work, 0, 2e-6 + work / 1e10}
+                           : (struct calibrate_sample){LINKS_NORM, work, 0, work / 3e9};
     }
     assert_true(calibrate_fit(samples, 20, &compute) < 1e-9);
     assert_near(compute.start[LINKS_MATRIX], 2e-6);
@@ -44,14 +44,39 @@ static void test_calibrate__finds_the_line_of_each_class(void **state)
     /* Classes without a sample: the best rate of operations; none, which means that of others. */
     assert_near(compute.flops[LINKS_ATTENTION], 1e10);
     assert_true(compute.more[0] == 0 && compute.bytes > 0);
+    assert_true(compute.weight_bytes == 0);
+}
+
+/* Products of several numbers of tokens with the same weights: their bytes have a rate. */
+static void test_calibrate__finds_the_rate_of_weights(void **state)
+{
+    struct calibrate_sample samples[24];
+    struct links_compute compute;
+
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        double tokens = 32 << i % 4, width = 64 * (i / 4 + 1), weights = 4 * width * width;
+        double work = 2 * tokens * width * width;
+        samples[i] = (struct calibrate_sample){LINKS_MATRIX, work, weights,
+                                               1e-6 + work / 2e11 + weights / 1e10};
+    }
+    assert_true(calibrate_fit(samples, 24, &compute) < 1e-9);
+    assert_near(compute.start[LINKS_MATRIX], 1e-6);
+    assert_near(compute.flops[LINKS_MATRIX], 2e11);
+    assert_near(compute.weight_bytes, 1e10);
+    for (int i = 0; i < 24; i++) /* faster with weights: they have no rate */
+        samples[i].seconds = samples[i].work / 2e11 * (1 - 1e-8 * samples[i].weights);
+    (void)calibrate_fit(samples, 24, &compute);
+    assert_true(compute.weight_bytes == 0 && compute.flops[LINKS_MATRIX] > 0);
 }
 
 /* Operators of one size have no line; a start below 0 is none. */
 static void test_calibrate__a_rate_is_always_positive(void **state)
 {
-    struct calibrate_sample one[2] = {{LINKS_OTHER, 1000, 1e-6}, {LINKS_OTHER, 1000, 3e-6}};
-    struct calibrate_sample below[2] = {{LINKS_OTHER, 1000, 1e-6}, {LINKS_OTHER, 2000, 4e-6}};
-    struct calibrate_sample falling[2] = {{LINKS_OTHER, 1000, 4e-6}, {LINKS_OTHER, 2000, 1e-6}};
+    struct calibrate_sample one[2] = {{LINKS_OTHER, 1000, 0, 1e-6}, {LINKS_OTHER, 1000, 0, 3e-6}};
+    struct calibrate_sample below[2] = {{LINKS_OTHER, 1000, 0, 1e-6}, {LINKS_OTHER, 2000, 0, 4e-6}};
+    struct calibrate_sample falling[2] = {{LINKS_OTHER, 1000, 0, 4e-6},
+                                          {LINKS_OTHER, 2000, 0, 1e-6}};
     const struct calibrate_sample *const cases[] = {one, below, falling};
 
     (void)state;
@@ -126,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calibrate__finds_the_line_of_each_class),
+        cmocka_unit_test(test_calibrate__finds_the_rate_of_weights),
         cmocka_unit_test(test_calibrate__a_rate_is_always_positive),
         cmocka_unit_test(test_calibrate__reports_the_error_of_a_process),
         cmocka_unit_test(test_calibrate__measures_this_machine),

@@ -71,10 +71,49 @@ static void test_step_time__of_one_device_is_its_operators(void **state)
     training_config_release(&training);
 }
 
+/* A product reads its weights; its gradient reads them and writes theirs, for any batch. */
+static void test_step_time__counts_weights_in_every_micro_batch(void **state)
+{
+    struct links slow = usual;
+    struct full_choice choice = {
+        .data = 1, .sharding = 1, .pipeline = 1, .sequence = 1, .model = 1};
+    STRATEGY_AUTO struct strategy strategy;
+    struct fleet_errors errors = {0};
+    struct training_config training;
+    struct plan_request request;
+    struct step_profile fast_profile, slow_profile;
+    struct plan plan;
+    double weights = 0;
+
+    (void)state;
+    slow.compute.weight_bytes = 1e9;
+    gpt(&training);
+    full_strategy(NULL, &choice, &strategy);
+    request = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, 1);
+    assert_int_equal(plan_build(&request, &plan, &errors), 0);
+    for (int i = 0; i < plan.program.op_count; i++) {
+        const struct program_op *op = &plan.program.ops[i];
+        double moved = links_op_weights(&plan.program, op);
+
+        weights += moved;
+        assert_true((moved > 0) == (op->kind == OP_LINEAR || op->kind == OP_LINEAR_GRAD));
+    }
+    step_profile_build(&plan.program, &usual, &fast_profile);
+    step_profile_build(&plan.program, &slow, &slow_profile);
+    /* Three times 12 · width² of each of three layers, and a few more. */
+    assert_true(weights > 3 * 4.0 * 3 * 12 * 256 * 256 && weights < 3 * 4.0 * 40 * 256 * 256);
+    assert_true(fabs(slow_profile.total - fast_profile.total - weights / 1e9) < 1e-9 * weights);
+    step_profile_release(&fast_profile);
+    step_profile_release(&slow_profile);
+    plan_release(&plan);
+    training_config_release(&training);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step_time__of_one_device_is_its_operators),
+        cmocka_unit_test(test_step_time__counts_weights_in_every_micro_batch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,9 @@
  *   operators  The job's own model, with fewer layers if all are too many, runs operator by
  *              operator with several micro-batches and tensor degrees, in as many processes as
  *              there are ranks. From the medians each class gets the seconds of its
- *              start and its rate: start + work / rate, fitted by least squares with the weight
- *              1 / seconds. Where a process has one thread, its processor time counts.
+ *              start and its rate, and matrix products the rate of their weights: start +
+ *              work / rate + weights / rate, none negative, fitted by least squares with the
+ *              weight 1 / seconds. Where a process has one thread, its processor time counts.
  *   links      All ranks run collectives at once, in groups of each number of ranks that divides
  *              theirs, through shared memory and through TCP over the loopback, each call on
  *              other memory and behind a little computing, as in a step. If ranks take turns, a

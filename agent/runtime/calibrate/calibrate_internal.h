@@ -12,6 +12,7 @@
 struct calibrate_sample {
     enum links_class class_;
     double work;    /* links_op_work() */
+    double weights; /* links_op_weights() */
     double seconds; /* a median */
 };
 
@@ -19,8 +20,9 @@ struct calibrate_sample {
 int calibrate_operators(const struct calibrate_request *request, struct calibrate_result *out,
                         struct fleet_error *err);
 
-/* Start and rate of each class that has samples; the others get the rate of LINKS_OTHER, or of
- * matrix products if it is one of operations. Returns the mean error by seconds. */
+/* Start and rate of each class that has samples, and the rate of weights. Classes without samples
+ * get the rate of LINKS_OTHER, or of matrix products if theirs is one of operations. Returns the
+ * mean error by seconds. */
 double calibrate_fit(const struct calibrate_sample *samples, int count, struct links_compute *out);
 
 /* out->links.inside and between. */

@@ -25,7 +25,7 @@
 #include "libfleet/program/models/model.h"
 #include "libfleet/training/training.h"
 
-#define VARIANTS_MAX 4
+#define VARIANTS_MAX 5
 #define ROUNDS_MAX   31
 #define VARIANT_MS   500.0
 #define BYTES_MAX    268435456.0 /* of the program that runs; fewer layers if it needs more */
@@ -199,6 +199,7 @@ static void report(const struct rig *rig, double (*times)[ROUNDS_MAX], int round
         qsort(times[i], (size_t)rounds, sizeof(times[i][0]), compare_doubles);
         *sample = (struct calibrate_sample){.class_ = links_class_of(op->kind),
                                             .work = links_op_work(program, op),
+                                            .weights = links_op_weights(program, op),
                                             .seconds = fmax(times[i][rounds / 2] - clock, 1e-9)};
         out->count += sample->work > 0;
     }
@@ -276,7 +277,8 @@ static int model_degree(const struct training_config *training, int most)
     return degree;
 }
 
-/* The job's own micro-batch first; the smallest; a larger one; and slices of tensors. */
+/* The job's own micro-batch first; a larger one and the smallest, whose weights take a larger share
+ * of the time; and slices of tensors. */
 static void choose_variants(struct job *job)
 {
     int64_t own = job->request->training->micro_batch_size, large = own;
@@ -286,7 +288,8 @@ static void choose_variants(struct job *job)
         large *= 2;
     add_variant(job, own, 1);
     add_variant(job, own, most);
-    add_variant(job, large == own ? 1 : large, 1);
+    add_variant(job, large, 1);
+    add_variant(job, 1, 1);
     add_variant(job, own, most > 2 ? 2 : 1);
 }
 

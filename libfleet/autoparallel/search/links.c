@@ -48,7 +48,13 @@ static const struct fleet_field compute_fields[] = {
     MORE("activationBytes", LINKS_ACTIVATION, "Bytes a second of gelu, relu, silu, swiglu."),
     MORE("normBytes", LINKS_NORM, "Bytes a second of norms."),
     MORE("lossBytes", LINKS_LOSS, "Bytes a second of softmax and cross entropy."),
-    MORE("optimizerBytes", LINKS_OPTIMIZER, "Bytes a second of optimizers."),
+    MORE("optimizerBytes", LINKS_OPTIMIZER, "Bytes a second of optimizers and checks."),
+    {.name = "weightBytes",
+     .kind = FLEET_FIELD_NUMBER,
+     .flags = FLEET_ABOVE,
+     .offset = COMPUTE(weight_bytes),
+     .description = "Bytes a second of the weights that matrix products read and of the gradients "
+                    "of weights that they write. Left out: matrixFlops covers them."},
     START("matrixSeconds", LINKS_MATRIX),
     START("attentionSeconds", LINKS_ATTENTION),
     START("convolutionSeconds", LINKS_CONVOLUTION),
@@ -226,6 +232,10 @@ enum links_class links_class_of(enum op_kind kind)
     case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_GRAD:
         return LINKS_LOSS;
+    case OP_GRAD_NORM:
+    case OP_TRUST_SQUARES:
+    case OP_CHECK_FINITE:
+        return LINKS_OPTIMIZER;
     default:
         return op_definition(kind)->is_optimizer ? LINKS_OPTIMIZER : LINKS_OTHER;
     }
@@ -248,6 +258,25 @@ double links_op_work(const struct program *program, const struct program_op *op)
     return links_class_of(op->kind) < LINKS_OTHER ? cost.flops : cost.bytes;
 }
 
+static double bytes_if(const struct program *program, int var, enum program_role role)
+{
+    return var == PROGRAM_NONE || program->vars[var].role != role
+               ? 0
+               : (double)program_var_bytes(&program->vars[var]);
+}
+
+double links_op_weights(const struct program *program, const struct program_op *op)
+{
+    bool is_matrix = links_class_of(op->kind) == LINKS_MATRIX;
+    double bytes = 0;
+
+    for (int i = 0; is_matrix && i < op->input_count; i++)
+        bytes += bytes_if(program, op->inputs[i], PROGRAM_ROLE_PARAMETER);
+    for (int i = 0; is_matrix && i < op->output_count; i++)
+        bytes += bytes_if(program, op->outputs[i], PROGRAM_ROLE_GRADIENT);
+    return bytes;
+}
+
 double links_op_seconds(const struct links *links, const struct program *program,
                         const struct program_op *op)
 {
@@ -257,6 +286,8 @@ double links_op_seconds(const struct links *links, const struct program *program
     struct op_cost cost;
 
     op_cost(program, op, &cost);
+    if (compute->weight_bytes > 0)
+        start += links_op_weights(program, op) / compute->weight_bytes;
     if (class_ < LINKS_OTHER)
         return start + fmax(cost.bytes / rate, cost.flops / compute->flops[class_]);
     if (class_ > LINKS_OTHER && compute->more[class_ - LINKS_ACTIVATION] > 0)

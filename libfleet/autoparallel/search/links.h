@@ -44,6 +44,7 @@ struct links_compute {
     double flops[LINKS_OTHER];   /* a second, by class */
     double bytes;                /* a second, of operators that only move memory */
     double more[LINKS_MORE];     /* bytes a second, from LINKS_ACTIVATION on; 0: as `bytes` */
+    double weight_bytes;         /* bytes of weights a second in matrix products; 0: in `flops` */
     double start[LINKS_CLASSES]; /* seconds of an operator beside those of its work */
 };
 
@@ -85,8 +86,13 @@ const char *links_class_name(enum links_class class_);
 /* What the rate of its class is about: operations, or bytes. */
 double links_op_work(const struct program *program, const struct program_op *op);
 
+/* Bytes of the parameters that a matrix product reads and of the gradients of parameters that it
+ * writes, which are the same for any number of tokens and seldom in a cache; 0 of other classes. */
+double links_op_weights(const struct program *program, const struct program_op *op);
+
 /* Seconds of one execution: the start of its class and its work at the rate of its class; matrices,
- * attention and convolutions take at least the time of their bytes at the rate of memory. */
+ * attention and convolutions take at least the time of their bytes at the rate of memory, and
+ * matrices also that of their weights. */
 double links_op_seconds(const struct links *links, const struct program *program,
                         const struct program_op *op);
 
