@@ -28,6 +28,7 @@ static enum device_fault_kind fault_kind(enum op_kind kind)
     case OP_EMBEDDING:
         return DEVICE_FAULT_ID;
     case OP_CROSS_ENTROPY:
+    case OP_LINEAR_CROSS_ENTROPY:
         return DEVICE_FAULT_TARGET;
     case OP_CROSS_ENTROPY_GRAD:
         return DEVICE_FAULT_TARGET_GRAD;
@@ -46,7 +47,10 @@ static void expect_fault(struct cuda_device *device, const struct program *progr
         device->fault_of[kind] = (struct device_fault){
             .limit = operand_in(program, op, 1)->shape[0], .row = first->shape[1]};
     else if (kind != DEVICE_FAULT_NONE)
-        device->fault_of[kind].limit = operand_columns(first);
+        device->fault_of[kind].limit =
+            op->kind == OP_LINEAR_CROSS_ENTROPY
+                ? operand_in(program, op, 1)->shape[op->attributes.transposed ? 0 : 1]
+                : operand_columns(first);
 }
 
 /* Room for a row a tensor of the gradient. */

@@ -126,11 +126,13 @@ EMULATOR_FLAGS_asan := -fsanitize=address,undefined -fno-sanitize-recover=all \
 EMULATOR_ARCHIVES_race := build/release
 EMULATOR_ARCHIVES_asan := build/asan
 EMULATOR_INCLUDES := -I. -isystem tests/cuda_emulator/include
+# Few rows in a chunk of the classifier, so that a test of several chunks is small.
+EMULATOR_DEFINES := -DRIG_EMULATED -DGPU_CLASSIFIER_ROWS=64
 EMULATOR_RUNTIME := $(EMULATOR) tests/cuda_emulator/backend_emulated.c \
-    $(wildcard cuda/operators*.c cuda/products*.c)
+    $(wildcard cuda/operators*.c cuda/products*.c) libfleet/plan/gpu_scratch.c
 EMULATOR_NUMERICS := test_kernels test_kernels_sizes test_gradients test_attention test_parts \
     test_shared_statistics test_dgc test_dgc_update test_fp8 test_rounding \
-    test_trust_squares
+    test_trust_squares test_classifier
 EMULATOR_TESTS := test_emulator $(EMULATOR_NUMERICS)
 
 # emulator_rules VARIANT
@@ -142,7 +144,7 @@ build/emulator/$(1)/%.cu.o: %.cu $$(CUDA_HEADERS) $$(wildcard tests/cuda_emulato
 	    -ffp-contract=off $$(EMULATOR_FLAGS_$(1)) $$(EMULATOR_INCLUDES) -c -o $$@ $$<
 build/emulator/$(1)/%.o: %.c
 	@mkdir -p $$(@D)
-	@echo "  cc $$<"; $$(CC) -std=c17 -D_GNU_SOURCE -O1 -g $$(WARNINGS) -DRIG_EMULATED \
+	@echo "  cc $$<"; $$(CC) -std=c17 -D_GNU_SOURCE -O1 -g $$(WARNINGS) $$(EMULATOR_DEFINES) \
 	    -ffp-contract=off $$(filter-out -fsanitize=thread,$$(EMULATOR_FLAGS_$(1))) \
 	    $$(EMULATOR_INCLUDES) -MMD -MP -c -o $$@ $$<
 build/emulator/$(1)/libkernels.a: $$(CUDA_KERNELS:%.cu=build/emulator/$(1)/%.cu.o) \

@@ -36,7 +36,7 @@ struct products;
 enum device_fault_kind {
     DEVICE_FAULT_NONE = -1,
     DEVICE_FAULT_ID,          /* EMBEDDING */
-    DEVICE_FAULT_TARGET,      /* CROSS_ENTROPY */
+    DEVICE_FAULT_TARGET,      /* CROSS_ENTROPY, also of LINEAR */
     DEVICE_FAULT_TARGET_GRAD, /* its gradient */
     DEVICE_FAULTS,
 };

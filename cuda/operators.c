@@ -19,6 +19,7 @@ static cudaError_t (*const launches[OP_KIND_COUNT])(const struct launch *l) = {
     [OP_CROSS_ENTROPY] = cuda_launch_cross_entropy,
     [OP_CROSS_ENTROPY_SUMS] = cuda_launch_cross_entropy_sums,
     [OP_CROSS_ENTROPY_GRAD] = cuda_launch_cross_entropy_grad,
+    [OP_LINEAR_CROSS_ENTROPY] = cuda_launch_classifier,
     [OP_ADD] = cuda_launch_add,
     [OP_ADD_GRAD_B] = cuda_launch_add_grad_b,
     [OP_SUBTRACT] = cuda_launch_subtract,

@@ -86,6 +86,15 @@ struct fleet_cuda_attention cuda_attention_of(const struct program *program,
 cudaError_t cuda_launch_attention(const struct launch *l);
 cudaError_t cuda_launch_attention_grad(const struct launch *l);
 
+/* ---- operators_classifier.c ------------------------------------------------------------------ */
+
+cudaError_t cuda_launch_classifier(const struct launch *l);
+
+/* Its products of a chunk of `rows` rows from row `first` on: the logits, x's gradient, the
+ * weight's. c is NULL where one is not wanted. */
+void cuda_classifier_products(const struct launch *l, int64_t first, int64_t rows,
+                              struct fleet_cuda_gemm out[3]);
+
 /* ---- operators_images.c ---------------------------------------------------------------------- */
 
 cudaError_t cuda_launch_conv2d(const struct launch *l);

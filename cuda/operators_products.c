@@ -258,6 +258,38 @@ static void *planned(const struct program_var *var)
     return var ? (void *)(uintptr_t)PROGRAM_FLAT_ALIGNMENT : NULL;
 }
 
+static bool multiplies(enum op_kind kind)
+{
+    return kind == OP_LINEAR || kind == OP_LINEAR_GRAD || kind == OP_MATMUL ||
+           kind == OP_LINEAR_CROSS_ENTROPY;
+}
+
+/* The products of the first chunk, of those that add to it, and of a smaller last one. */
+static int plan_classifier(struct products *products, const struct launch *l,
+                           struct fleet_error *err)
+{
+    int64_t rows = operand_rows(in(l, 0)), last = rows % GPU_CLASSIFIER_ROWS;
+    const struct {
+        int64_t first, rows;
+    } chunks[] = {
+        {0, rows < GPU_CLASSIFIER_ROWS ? 0 : GPU_CLASSIFIER_ROWS},
+        {GPU_CLASSIFIER_ROWS, rows < 2 * GPU_CLASSIFIER_ROWS ? 0 : GPU_CLASSIFIER_ROWS},
+        {rows - last, last},
+    };
+    struct fleet_cuda_gemm g[3];
+    int rc = 0;
+
+    for (size_t c = 0; c < sizeof(chunks) / sizeof(chunks[0]); c++) {
+        if (chunks[c].rows == 0)
+            continue;
+        cuda_classifier_products(l, chunks[c].first, chunks[c].rows, g);
+        for (int i = 0; i < 3 && rc == 0; i++)
+            if (g[i].c)
+                rc = products_prepare(products, &g[i], err);
+    }
+    return rc;
+}
+
 int cuda_operator_plan(struct products *products, const struct program *program,
                        const struct program_op *op, struct fleet_error *err)
 {
@@ -269,13 +301,15 @@ int cuda_operator_plan(struct products *products, const struct program *program,
     struct fleet_cuda_gemm g[2];
     int count = 1, rc = 0;
 
-    if (!products || (op->kind != OP_LINEAR && op->kind != OP_LINEAR_GRAD && op->kind != OP_MATMUL))
+    if (!products || !multiplies(op->kind))
         return 0;
     for (int i = 0; i < op->input_count; i++)
         call.in[i] = planned(operand_in(program, op, i));
     for (int i = 0; i < op->output_count; i++)
         call.out[i] = planned(operand_out(program, op, i));
-    call.scratch = (void *)(uintptr_t)PROGRAM_FLAT_ALIGNMENT;
+    call.scratch = (void *)(uintptr_t)PROGRAM_ALIGNMENT;
+    if (op->kind == OP_LINEAR_CROSS_ENTROPY)
+        return plan_classifier(products, &l, err);
     if (op->kind == OP_LINEAR) {
         g[0] = linear_of(&l);
         if (op->attributes.fp8)

@@ -72,13 +72,13 @@ static cublasStatus_t multiply(struct products *p, struct product *product, cuda
 {
     const struct product_pointers pointers = {
         .bias = bias, .pre = g->pre, .a_scale = g->a.scale, .b_scale = g->b.scale};
-    const float one = 1, zero = 0;
+    const float one = 1, before = g->accumulates ? 1 : 0;
     cublasStatus_t status = product_set_pointers(p, product, &pointers);
 
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     return p->lib->cublasLtMatmul(p->handle, product->desc, &one, g->b.data, product->a, g->a.data,
-                                  product->b, &zero, to, product->c, to, product->c,
+                                  product->b, &before, to, product->c, to, product->c,
                                   &product->algorithm, p->workspace, product->workspace_bytes,
                                   stream);
 }

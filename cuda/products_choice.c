@@ -83,6 +83,7 @@ bool shape_of(const struct fleet_cuda_gemm *g, struct shape *out)
     out->has_bias = g->bias != NULL;
     out->has_pre = g->pre != NULL;
     out->activation = g->activation;
+    out->accumulates = g->accumulates;
     out->alignment = alignment_of(pointers, sizeof(pointers) / sizeof(pointers[0]));
     return true;
 }

@@ -30,7 +30,7 @@ struct shape {
     int64_t m, n, k, batch, a_ld, b_ld, a_batch, b_batch;
     int64_t type, c_type, bias_type; /* enum program_type */
     int64_t a_fp8, b_fp8;            /* enum fp8_type */
-    int64_t a_turned, b_turned, has_bias, has_pre, activation, alignment;
+    int64_t a_turned, b_turned, has_bias, has_pre, activation, accumulates, alignment;
 };
 
 struct product {

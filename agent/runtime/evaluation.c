@@ -52,7 +52,8 @@ int64_t evaluation_part(const struct evaluation_cut *cut, int64_t number, int64_
 static int32_t ignored_target(const struct program *program)
 {
     for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].kind == OP_CROSS_ENTROPY)
+        if (program->ops[i].kind == OP_CROSS_ENTROPY ||
+            program->ops[i].kind == OP_LINEAR_CROSS_ENTROPY)
             return (int32_t)program->ops[i].attributes.ignore_index;
     return -1;
 }

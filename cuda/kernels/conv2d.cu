@@ -45,6 +45,10 @@ struct forward_product {
     {
         return tap_of(c, tap, result);
     }
+    __device__ __forceinline__ float first(int64_t, int64_t) const
+    {
+        return 0.0f;
+    }
     __device__ __forceinline__ void put(int64_t o, int64_t result, float sum) const
     {
         int64_t plane = c.out_h * c.out_w;
@@ -64,6 +68,10 @@ struct weight_product {
     __device__ __forceinline__ float b(int64_t result, int64_t tap) const
     {
         return tap_of(c, tap, result);
+    }
+    __device__ __forceinline__ float first(int64_t, int64_t) const
+    {
+        return 0.0f;
     }
     __device__ __forceinline__ void put(int64_t o, int64_t tap, float sum) const
     {
@@ -92,6 +100,10 @@ struct back_product {
         return load(c.d_y, c.y_type,
                     ((place / plane * c.out + o) * c.out_h + row / c.stride[0]) * c.out_w +
                         column / c.stride[1]);
+    }
+    __device__ __forceinline__ float first(int64_t, int64_t) const
+    {
+        return 0.0f;
     }
     __device__ __forceinline__ void put(int64_t i, int64_t place, float sum) const
     {

@@ -4,7 +4,7 @@
  * Matrix products with bias and activation, where cuBLASLt is not used.
  *
  * Floor: 2·m·n·k FLOP of fp32 FMA. Grid: a block of 256 threads a tile of 64 × 64 (product.cuh).
- * Determinism: every result is one sum over k in order.
+ * Determinism: every result is one sum over k in order, which may begin with what is there.
  */
 #include "cuda/kernels/product.cuh"
 
@@ -38,6 +38,10 @@ template <bool FP8> struct gemm_product {
     __device__ __forceinline__ float b(int64_t l, int64_t j) const
     {
         return element<FP8>(g.b, number * g.b.batch + l * g.b.row + j * g.b.column);
+    }
+    __device__ __forceinline__ float first(int64_t i, int64_t j) const
+    {
+        return g.accumulates ? static_cast<const float *>(g.c)[(number * m + i) * n + j] : 0.0f;
     }
     __device__ __forceinline__ void put(int64_t i, int64_t j, float sum) const
     {
@@ -78,7 +82,9 @@ cudaError_t fleet_cuda_gemm(cudaStream_t stream, const struct fleet_cuda_gemm *g
 
     if (!product_fits(g->m, g->n, g->k, g->batch) || !is_factor(&g->a) || !is_factor(&g->b) ||
         is_fp8 != (g->b.fp8 != FP8_NONE) || !is_float(g->c_type) ||
-        (g->bias && !is_float(g->bias_type)))
+        (g->bias && !is_float(g->bias_type)) ||
+        (g->accumulates && (is_fp8 || g->c_type != PROGRAM_FP32 || g->bias || g->pre ||
+                            g->activation != OP_ACTIVATION_NONE)))
         return cudaErrorInvalidValue;
     if (g->m == 0 || g->n == 0 || g->batch == 0)
         return cudaSuccess;

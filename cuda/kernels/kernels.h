@@ -314,7 +314,9 @@ struct fleet_cuda_matrix {
     const float *scale; /* of fp8, in device memory: what a code is multiplied by */
 };
 
-/* c[b] = activation(a[b]·b[b] + bias), row-major and dense: [batch, m, n]. */
+/* c[b] = activation(a[b]·b[b] + bias), row-major and dense: [batch, m, n]. With `accumulates`
+ * c[b] = c[b] + a[b]·b[b], one sum over k that begins with c[b]; c is fp32 then, there is neither
+ * bias nor activation, and no factor is fp8. */
 struct fleet_cuda_gemm {
     int64_t m, n, k, batch;
     struct fleet_cuda_matrix a, b;
@@ -323,6 +325,7 @@ struct fleet_cuda_gemm {
     void *pre;        /* before the activation, of c's type; NULL: not kept */
     enum program_type c_type, bias_type;
     enum op_activation activation;
+    bool accumulates;
 };
 cudaError_t fleet_cuda_gemm(cudaStream_t stream, const struct fleet_cuda_gemm *g);
 

@@ -20,8 +20,9 @@
 #define PRODUCT_EACH    4 /* elements of an operand's tile that a thread loads */
 
 /*
- * Product: `float a(int64_t i, int64_t k)`, `float b(int64_t k, int64_t j)`, `void put(int64_t i,
- * int64_t j, float sum)`, and m, n, k. They are called within the sizes only.
+ * Product: `float a(int64_t i, int64_t k)`, `float b(int64_t k, int64_t j)`, `float first(int64_t i,
+ * int64_t j)`, what the sum begins with, `void put(int64_t i, int64_t j, float sum)`, and m, n, k.
+ * They are called within the sizes only.
  * sums[r][c] of a thread is row 4·(thread / 16) + r, column thread % 16 + 16·c of the tile.
  */
 template <typename Product>
@@ -31,8 +32,15 @@ __device__ static __forceinline__ void product_tile(const Product &product, int6
     CUDA_SHARED(float, a, [PRODUCT_DEPTH][PRODUCT_TILE + 4]);
     CUDA_SHARED(float, b, [PRODUCT_DEPTH][PRODUCT_TILE]);
     int thread = (int)threadIdx.x, x = thread % 16, y = thread / 16;
-    float sums[4][4] = {};
+    float sums[4][4];
 
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            sums[r][c] = row + 4 * y + r < product.m && column + x + 16 * c < product.n
+                             ? product.first(row + 4 * y + r, column + x + 16 * c)
+                             : 0.0f;
     for (int64_t k = 0; k < product.k; k += PRODUCT_DEPTH) {
         float next_a[PRODUCT_EACH], next_b[PRODUCT_EACH];
 #pragma unroll

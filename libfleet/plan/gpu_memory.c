@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libfleet/plan/gpu_memory.h"
 
+#include "libfleet/base/error.h"
 #include "libfleet/plan/adders.h"
 #include "libfleet/plan/gathers.h"
+#include "libfleet/plan/gpu_program.h"
 #include "libfleet/plan/gpu_scratch.h"
+#include "libfleet/plan/memory_plan.h"
+#include "libfleet/plan/ownership.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
 #include "libfleet/program/ops/operand.h"
@@ -102,6 +106,25 @@ static size_t exchange_bytes(const struct plan *plan)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* A GPU runs a program that was rewritten for it, with another arena and other working memory. */
+static void use_gpu_program(const struct plan *plan, struct gpu_memory *out)
+{
+    struct memory_plan memory;
+    struct fleet_error ignored;
+    struct program program;
+
+    program_copy(&plan->program, &program);
+    if (gpu_program_apply(&program) &&
+        memory_plan_build(&program, &plan->ownership, ownership_heaviest(&plan->ownership), &memory,
+                          &ignored) == 0) {
+        out->bytes[PLAN_BYTES_ACTIVATIONS] -= plan->memory.bytes[MEMORY_ARENA];
+        out->bytes[PLAN_BYTES_ACTIVATIONS] += memory.bytes[MEMORY_ARENA];
+        out->bytes[PLAN_BYTES_SCRATCH] += scratch_bytes(&program) - scratch_bytes(&plan->program);
+        memory_plan_release(&memory);
+    }
+    program_release(&program);
+}
+
 void gpu_memory_plan(const struct plan *plan, struct gpu_memory *out)
 {
     const size_t *memory = plan->memory.bytes;
@@ -115,6 +138,8 @@ void gpu_memory_plan(const struct plan *plan, struct gpu_memory *out)
     out->bytes[PLAN_BYTES_SCRATCH] = memory[MEMORY_SCALARS] + scratch_bytes(&plan->program);
     out->bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan);
     out->bytes[PLAN_BYTES_HOST] = 0;
+    if (!plan->by_formula[PLAN_BYTES_ACTIVATIONS])
+        use_gpu_program(plan, out);
     out->host = ahead + leaves + plan->bytes[PLAN_BYTES_EXCHANGE] + plan->bytes[PLAN_BYTES_HOST];
     if (plan->snapshot_bytes > 0)
         out->host += plan->bytes[PLAN_BYTES_PARAMETERS] + memory[MEMORY_STATE0] +

@@ -85,6 +85,16 @@ static size_t update_bytes(const struct program *program, const struct program_o
     return op->kind == OP_DGC ? dgc + optimizer : optimizer;
 }
 
+/* What lies in front, and the logits of a chunk. */
+static size_t classifier_bytes(const struct program *program, const struct program_op *op)
+{
+    const struct program_var *x = operand_in(program, op, 0), *w = operand_in(program, op, 1);
+    int64_t rows = operand_rows(x), words = w->shape[op->attributes.transposed ? 0 : 1];
+    int64_t chunk = rows < GPU_CLASSIFIER_ROWS ? rows : GPU_CLASSIFIER_ROWS;
+
+    return gpu_scratch_before_logits(rows) + (size_t)(chunk * words) * program_type_size(x->type);
+}
+
 size_t gpu_scratch_bytes(const struct program *program, const struct program_op *op)
 {
     const struct program_var *x = operand_in(program, op, 0), *y = operand_out(program, op, 0);
@@ -103,6 +113,8 @@ size_t gpu_scratch_bytes(const struct program *program, const struct program_op 
     case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_GRAD:
         return (size_t)(GPU_SCRATCH_LOSS_FRONT + operand_rows(x)) * sizeof(float);
+    case OP_LINEAR_CROSS_ENTROPY:
+        return classifier_bytes(program, op);
     case OP_ROPE:
         return gpu_scratch_rope(x->shape[1], op->attributes.head_dim);
     case OP_ATTENTION_GRAD:

@@ -23,6 +23,13 @@ struct program_op;
 #define GPU_SCRATCH_DGC_NUMBERS 64   /* bytes that dgc computes once for a tensor */
 #define GPU_SCRATCH_DGC_BINS    2048 /* of its histogram of magnitudes */
 
+/* Rows whose logits LINEAR_CROSS_ENTROPY has at a time. The same everywhere, because results of
+ * cuBLASLt may depend on it. A multiple of 8, so that each chunk begins at 16 bytes. Only tests of
+ * the kernels on the emulator have another number. */
+#ifndef GPU_CLASSIFIER_ROWS
+#define GPU_CLASSIFIER_ROWS 2048
+#endif
+
 /* Besides: what kernels read beside their operands, at most; a row of it for each tensor of the
  * gradient, if norms are computed; and the workspace of cuBLASLt. */
 #define GPU_SCRATCH_TABLES   512
@@ -80,6 +87,15 @@ static inline size_t gpu_scratch_dgc(int64_t count)
     return GPU_SCRATCH_DGC_NUMBERS + GPU_SCRATCH_DGC_BINS * sizeof(uint32_t) +
            (size_t)gpu_scratch_parts(count, GPU_SCRATCH_BLOCK) *
                (sizeof(double) + 2 * sizeof(uint32_t));
+}
+
+/* In front of the logits of a chunk of LINEAR_CROSS_ENTROPY: the losses of all rows, and two
+ * numbers for each row of the chunk. */
+static inline size_t gpu_scratch_before_logits(int64_t rows)
+{
+    size_t floats = (size_t)(GPU_SCRATCH_LOSS_FRONT + rows + 2 * GPU_CLASSIFIER_ROWS);
+
+    return (floats * sizeof(float) + 63) / 64 * 64;
 }
 
 /* Where the factors in fp8 begin in the working memory of LINEAR or LINEAR_GRAD. */

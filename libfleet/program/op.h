@@ -37,6 +37,10 @@
  *                   from `sums`, the outputs of CROSS_ENTROPY_SUMS of all ranks, rank after rank.
  *                   A row of it is the greatest logit m, Σ exp(logit - m), and the logit of the
  *                   target, 0 if another rank has the target.
+ *   LINEAR_CROSS_ENTROPY  LINEAR, CROSS_ENTROPY and the gradients of both, without logits in
+ *                   memory. A forward operator: the gradients are those of d_loss, which is there
+ *                   before the forward part. An evaluation computes the loss alone. Only programs
+ *                   for a GPU have it (libfleet/plan/gpu_program.h).
  *
  * Updates
  *   grads           is the gradient at flat offset 0; it represents the whole gradient space.

@@ -289,6 +289,8 @@ static int64_t rows_of(const struct program *program, const struct program_op *o
 
     if (op->kind == OP_EMBEDDING && op->inputs[0] == var)
         return program->vars[op->inputs[1]].shape[0];
+    if (op->kind == OP_LINEAR_CROSS_ENTROPY && op->inputs[2] == var)
+        return program->vars[op->inputs[1]].shape[op->attributes.transposed ? 0 : 1];
     if (op->kind != OP_CROSS_ENTROPY || op->inputs[1] != var)
         return INT32_MAX;
     logits = &program->vars[op->inputs[0]];

@@ -435,9 +435,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                      .m = d_layout->rows,
                      .n = d_layout->columns};
 
-    if (!handle || *(const float *)alpha != 1.0f || *(const float *)beta != 0.0f || c != d ||
-        c_layout != d_layout)
-        die("a product that is not D = A·B");
+    if (!handle || *(const float *)alpha != 1.0f || c != d || c_layout != d_layout ||
+        (*(const float *)beta != 0.0f && *(const float *)beta != 1.0f))
+        die("a product that is not D = A·B, nor D = D + A·B");
+    w.adds = *(const float *)beta == 1.0f;
+    if (w.adds && (d_layout->type != CUBLASLT_FP32 || product->a_scale ||
+                   product->epilogue != CUBLASLT_EPILOGUE_NONE))
+        die("a product that adds to what is there, and is not of fp32, or has an epilogue");
     memcpy(&own, algorithm, sizeof(own));
     if (own.problem != problem_of(product, a_layout, b_layout, d_layout))
         die("an algorithm that was proposed for another product");

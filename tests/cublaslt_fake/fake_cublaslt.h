@@ -67,6 +67,7 @@ struct work {
     void *d_data;
     float *workspace;
     uint64_t m, n, k; /* of the column-major result [m, n] */
+    bool adds;        /* to what is there */
     enum way way;
     uint64_t random;
 };

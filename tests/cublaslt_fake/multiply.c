@@ -131,6 +131,8 @@ static void finish(const struct work *w, uint64_t row, uint64_t column, int64_t 
     int64_t at = batch * w->d.stride + (int64_t)column * w->d.ld + (int64_t)row;
     uint32_t epilogue = w->desc.epilogue;
 
+    if (w->adds)
+        x += get(w->d_data, w->d.type, at);
     if (w->desc.a_scale)
         x = x * *w->desc.a_scale * *w->desc.b_scale;
     if (epilogue & CUBLASLT_EPILOGUE_BIAS)

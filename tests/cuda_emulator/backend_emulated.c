@@ -124,12 +124,22 @@ static struct cuda_operator_context context_of(const struct kernel_call *device)
     return context;
 }
 
+static int64_t words_of(const struct kernel_call *call)
+{
+    const struct program_var *weight = operand_in(call->program, call->op, 1);
+
+    if (call->op->kind != OP_LINEAR_CROSS_ENTROPY)
+        return operand_columns(operand_in(call->program, call->op, 0));
+    return weight->shape[call->op->attributes.transposed ? 0 : 1];
+}
+
 /* In the words of the CPU's kernels. */
 static int bad_element(const struct kernel_call *call, uint64_t fault, struct fleet_error *err)
 {
     int64_t at = (int64_t)fault - 1;
     const struct program_var *first = operand_in(call->program, call->op, 0);
     int64_t ignored = call->op->attributes.ignore_index;
+    int targets = call->op->kind == OP_LINEAR_CROSS_ENTROPY ? 2 : 1;
 
     if (call->op->kind == OP_EMBEDDING)
         return fleet_error(
@@ -140,7 +150,7 @@ static int bad_element(const struct kernel_call *call, uint64_t fault, struct fl
     return fleet_error(err, -EINVAL,
                        "target %" PRId32 " of row %" PRId64 ", must be 0 to %" PRId64 " or %" PRId64
                        " to ignore the row",
-                       ((const int32_t *)call->in[1])[at], at, operand_columns(first) - 1, ignored);
+                       ((const int32_t *)call->in[targets])[at], at, words_of(call) - 1, ignored);
 }
 
 static int launch_error(const struct kernel_call *call, cudaError_t status, struct fleet_error *err)

@@ -60,6 +60,14 @@ static const struct model models[] = {
      "{name: momentum, learningRate: 0.05}", 2, 2, 1},
 };
 
+/* Its micro-batches have more rows than a chunk of the classifier (libfleet/plan/gpu_program.h). */
+static const struct model many_rows = {"gpt",
+                                       "{name: gpt, layers: 1, heads: 1, width: 8, context: 16}",
+                                       "{name: adamw, learningRate: 0.003, clip: {globalNorm: 1}}",
+                                       1,
+                                       258,
+                                       129};
+
 /* tests/gpu/check.sh --fake runs the tests of a GPU over the fake. */
 static inline bool is_fake(void)
 {

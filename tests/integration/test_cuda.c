@@ -70,6 +70,27 @@ static void test_cuda__graphs_change_no_bits(void **state)
     job_run_release(&plain);
 }
 
+/* The classifier runs in chunks, also where an evaluation wants the loss alone. */
+static void test_cuda__logits_in_chunks_train_as_on_the_cpu(void **state)
+{
+    FLEET_AUTO_FREE char *path = write_job(&many_rows, "evaluation: {everySteps: 1}, ");
+    struct job_run cpu, one, two;
+
+    (void)state;
+    run_on("cpu", path, "1", NULL, NULL, &cpu);
+    expect_success(&cpu, many_rows.steps);
+    run_on("cuda", path, "1", NULL, NULL, &one);
+    expect_success(&one, many_rows.steps);
+    expect_near(&one, &cpu, many_rows.name);
+    assert_int_equal(one.evaluation_count, cpu.evaluation_count);
+    run_on("cuda", path, "2", NULL, NULL, &two);
+    expect_success(&two, many_rows.steps);
+    assert_string_equal(two.sha256, one.sha256);
+    job_run_release(&cpu);
+    job_run_release(&one);
+    job_run_release(&two);
+}
+
 /* Pieces of the runtime that use the device beside the step. */
 static void test_cuda__checkpoints_and_evaluation_use_the_device(void **state)
 {
@@ -275,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__logits_in_chunks_train_as_on_the_cpu),
         cmocka_unit_test(test_cuda__graphs_change_no_bits),
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),
@@ -290,6 +312,7 @@ int main(void)
     const struct CMUnitTest on_gpu[] = {
         cmocka_unit_test(test_cuda__models_train_as_on_the_cpu),
         cmocka_unit_test(test_cuda__a_larger_model_trains_as_on_the_cpu),
+        cmocka_unit_test(test_cuda__logits_in_chunks_train_as_on_the_cpu),
         cmocka_unit_test(test_cuda__graphs_change_no_bits),
         cmocka_unit_test(test_cuda__checkpoints_and_evaluation_use_the_device),
         cmocka_unit_test(test_cuda__matrices_are_multiplied_without_cublaslt),

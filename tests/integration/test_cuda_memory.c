@@ -117,6 +117,7 @@ static void test_cuda_memory__settings_allocate_what_is_planned(void **state)
     (void)state;
     for (size_t i = 0; i < FLEET_COUNT(cases); i++)
         expect_planned(&models[0], &cases[i]);
+    expect_planned(&many_rows, &cases[0]);
     for (size_t i = 0; i < FLEET_COUNT(updates); i++) {
         struct model model = models[i == 0 ? 2 : 0];
         model.optimizer = updates[i].training;

@@ -297,8 +297,8 @@ static void test_operator_strategy__has_layouts_for_every_operator_of_every_mode
 
 /*
  * A new kind needs axes. Without are: communication; two that read the flat spaces; and what the
- * passes of sync_batch_norm, localsgd and dgc, divided models and stages add for ranks that are
- * placed already.
+ * passes of sync_batch_norm, localsgd and dgc, divided models, stages and GPUs add for ranks that
+ * are placed already.
  */
 static void test_operator_strategy__knows_every_kind(void **state)
 {
@@ -308,7 +308,7 @@ static void test_operator_strategy__knows_every_kind(void **state)
                      kind == OP_SUBTRACT || kind == OP_DGC_SELECT || kind == OP_DGC ||
                      kind == OP_CROSS_ENTROPY_SUMS || kind == OP_JOIN_NORMS ||
                      kind == OP_SPREAD_NORMS || kind == OP_TOTAL_NORM || kind == OP_TRUST_SQUARES ||
-                     kind == OP_OWN_ROWS;
+                     kind == OP_OWN_ROWS || kind == OP_LINEAR_CROSS_ENTROPY;
         bool alone = op_definition((enum op_kind)kind)->is_communication || kind == OP_GRAD_NORM ||
                      kind == OP_CHECK_FINITE || added;
         if (alone != (operator_axes_class((enum op_kind)kind) == OPERATOR_ALONE))

@@ -2,11 +2,14 @@
 #include "agent/runtime/join/placement.h"
 
 #include <errno.h>
+#include <string.h>
 
+#include "agent/runtime/backend/registry.h"
 #include "agent/runtime/step/average.h"
 #include "agent/runtime/trainer.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
+#include "libfleet/plan/gpu_program.h"
 #include "libfleet/plan/plan.h"
 #include "libfleet/strategy/cells.h"
 #include "libfleet/strategy/select.h"
@@ -102,6 +105,8 @@ int placement_plan(struct trainer *trainer, int world, int rank, struct fleet_er
     fleet_errors_release(&errors);
     if (rc < 0)
         return rc;
+    if (strcmp(trainer->device.kind->name, "cuda") == 0)
+        (void)gpu_program_apply(&plan.program);
     is_other_cell = trainer->job.plan.has_program &&
                     (trainer->job.plan.cell != plan.cell ||
                      cells_count(&trainer->job.plan.topology) != cells_count(&plan.topology));
