@@ -115,7 +115,7 @@ static bool check_rank(struct check *c, const cJSON *item)
 
 static bool check_stages(struct check *c, const cJSON *item)
 {
-    return check_int(c, item, 1, DEVICES_MAX, "an integer of at least 1");
+    return check_int(c, item, 1, DEVICES_MAX, "an integer from 1 to 4096");
 }
 
 static bool check_mode(struct check *c, const cJSON *item)
@@ -164,11 +164,12 @@ static bool check_indices(struct check *c, const cJSON *item)
 
     if (!cJSON_IsArray(item) || cJSON_GetArraySize(item) == 0 ||
         cJSON_GetArraySize(item) > LIST_MAX)
-        return refuse(c, item, "a list of at least one integer");
+        return refuse(c, item, "a list of 1 to 4096 integers");
     cJSON_ArrayForEach(index, item)
     {
-        if (!cJSON_IsNumber(index) || fleet_json_item_int(index, &value) < 0 || value < 0)
-            return refuse(c, index, "a list of integers of at least 0");
+        if (!cJSON_IsNumber(index) || fleet_json_item_int(index, &value) < 0 || value < 0 ||
+            value > UINT32_MAX)
+            return refuse(c, index, "a list of integers from 0 to 4294967295");
         if (value <= before)
             return refuse(c, index, "a list whose numbers rise, none twice");
         before = value;
@@ -189,7 +190,7 @@ static bool check_object(struct check *c, const cJSON *object, const struct key 
 
 static bool check_threshold(struct check *c, const cJSON *item)
 {
-    return check_int(c, item, 0, INT32_MAX, "an integer of at least 0");
+    return check_int(c, item, 0, INT32_MAX, "an integer from 0 to 2147483647");
 }
 
 static bool check_shard(struct check *c, const cJSON *item)
@@ -285,7 +286,7 @@ static bool check_fusion(struct check *c, const cJSON *item, bool may_index)
         return false;
     length = fleet_value_path_enter(&c->path, "config");
     if (strcmp(mode->valuestring, "size") == 0)
-        good = check_int(c, config, 1, INT32_MAX, "megabytes, an integer of at least 1");
+        good = check_int(c, config, 1, INT32_MAX, "megabytes, an integer from 1 to 2147483647");
     else if (strcmp(mode->valuestring, "index") == 0)
         good = check_indices(c, config);
     else

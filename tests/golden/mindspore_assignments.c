@@ -78,7 +78,7 @@ static const char *rule_of_refusal(const cJSON *json, const char *message)
     if (cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(json, "device_num")) ||
         cJSON_IsBool(cJSON_GetObjectItemCaseSensitive(json, "global_rank")))
         return "a bool is no number";
-    if (strstr(message, "megabytes, an integer of at least 1"))
+    if (strstr(message, "megabytes, an integer from 1 to 2147483647"))
         return "the documentation says that the size of a fusion is above 0";
     if (cuts && (strstr(message, "one dimension may be divided") ||
                  strstr(message, "must be divided most") || strstr(message, "parts do not divide")))
