@@ -139,8 +139,8 @@ int comm_work_cast(struct comm_device *device, struct backend *queue,
 
     return check(work_of(device),
                  fleet_cuda_convert(comm_work_use(work_of(device), queue), cast->to,
-                                    types[cast->to_type], cast->from, types[cast->from_type], 1.0f,
-                                    cast->count),
+                                    types[cast->to_type], cast->from, types[cast->from_type],
+                                    cast->scale, cast->count),
                  "convert", err);
 }
 

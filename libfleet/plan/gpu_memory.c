@@ -38,12 +38,6 @@ static int group_size(const struct plan *plan, unsigned int axes)
     return size;
 }
 
-/* The parts of a sum over `ranks` ranks that a rank receives before it adds `inputs` of them. */
-static size_t received_bytes(int64_t count, int ranks, int64_t inputs, size_t size)
-{
-    return (size_t)((count + ranks - 1) / ranks * inputs) * size;
-}
-
 /* What a rank gets of the micro-batches of all ranks. */
 static size_t divided_bytes(const struct plan *plan, const struct program_op *op, int ranks)
 {
@@ -71,9 +65,11 @@ static size_t received_by(const struct plan *plan, const struct program_op *op)
         if (adders_are_used(&plan->program))
             return divided_bytes(plan, op, ranks);
         (void)tree_slots_max(plan->leaves, ranks, &nodes);
-        return received_bytes(op->attributes.flat_count, ranks, nodes, sizeof(float));
+        return runtime_received_bytes(op->attributes.flat_count, ranks, nodes, sizeof(float));
     case OP_ALL_REDUCE:
-        return received_bytes(count, ranks, ranks, size);
+        if (op->attributes.wire == OP_WIRE_FP16)
+            return x ? 0 : runtime_halves_bytes(count, ranks); /* operands: by the host */
+        return runtime_received_bytes(count, ranks, ranks, size);
     case OP_REDUCE_SCATTER:
     case OP_REDUCE_TO:
         return (size_t)count * size;

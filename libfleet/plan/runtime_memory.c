@@ -7,6 +7,8 @@
  */
 #include "libfleet/plan/runtime_memory.h"
 
+#define HALVES_ALIGN ((size_t)256) /* as memory that a GPU allocates */
+
 int64_t runtime_exchange_held(int64_t count, int world)
 {
     int64_t chunk = RUNTIME_EXCHANGE_PART * world;
@@ -43,6 +45,23 @@ size_t runtime_divided_bytes(int world, int64_t most)
         RUNTIME_EXCHANGE_DEPTH * RUNTIME_EXCHANGE_BLOCK + world * runtime_divided_part(most);
 
     return (size_t)world * sizeof(int64_t) + (size_t)floats * sizeof(float);
+}
+
+size_t runtime_received_bytes(int64_t count, int ranks, int64_t inputs, size_t size)
+{
+    return (size_t)((count + ranks - 1) / ranks * inputs) * size;
+}
+
+size_t runtime_halves_at(int64_t count, int ranks)
+{
+    size_t received = runtime_received_bytes(count, ranks, ranks, sizeof(uint16_t));
+
+    return (received + HALVES_ALIGN - 1) / HALVES_ALIGN * HALVES_ALIGN;
+}
+
+size_t runtime_halves_bytes(int64_t count, int ranks)
+{
+    return runtime_halves_at(count, ranks) + (size_t)count * sizeof(uint16_t);
 }
 
 size_t runtime_kernel_bytes(int threads)

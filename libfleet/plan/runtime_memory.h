@@ -46,6 +46,15 @@ size_t runtime_exchange_bytes(int64_t nodes, int world, int64_t count);
 int64_t runtime_divided_part(int64_t most);
 size_t runtime_divided_bytes(int world, int64_t most);
 
+/* On a GPU: what a rank receives while `ranks` ranks add up `count` elements of `size` bytes, each
+ * rank its range; `inputs` parts are added. */
+size_t runtime_received_bytes(int64_t count, int ranks, int64_t inputs, size_t size);
+
+/* On a GPU, `ranks` ranks add up `count` elements in fp16: bytes of memory for that. The elements
+ * themselves lie in it behind the parts that the rank receives, at byte runtime_halves_at(). */
+size_t runtime_halves_at(int64_t count, int ranks);
+size_t runtime_halves_bytes(int64_t count, int ranks);
+
 /* Bytes of the statistics that the micro-batches of a group leave for `buffers` elements of running
  * ones: at work, committed, and the vote's two copies. */
 size_t runtime_leaf_bytes(int64_t leaves, int64_t buffers);

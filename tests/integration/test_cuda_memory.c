@@ -106,6 +106,11 @@ static void test_cuda_memory__settings_allocate_what_is_planned(void **state)
         {"", "{sharding: true, sharding_configs: {stage: 3, fuse_broadcast_MB: 0.001}}", "2"},
         {"", "{amp: true, sharding: true, sharding_configs: {stage: 3}}", "2"},
         {"", "{hybrid_configs: {mp_degree: 2}}", "2"},
+        {"", "{fp16_allreduce: true}", "3"},
+        {"",
+         "{fp16_allreduce: true, use_hierarchical_allreduce: true, "
+         "hierarchical_allreduce_inter_nranks: 2}",
+         "4"},
     };
     static const struct memory_case updates[] = {
         /* the optimizer instead of the training */

@@ -69,11 +69,12 @@ struct comm_device_walk {
     int64_t count;
 };
 
-/* to[i] = from[i] in another type, of fp32, fp16 and bf16; the two do not overlap. */
+/* to[i] = scale · from[i] in another type, of fp32, fp16 and bf16; the two do not overlap. */
 struct comm_device_cast {
     void *to;
     const void *from;
     enum comm_type to_type, from_type;
+    float scale;
     int64_t count;
 };
 
@@ -176,8 +177,9 @@ int comm_device_run(struct comm *comm, const struct comm_call *call, bool is_cap
 
 /*
  * Work of this rank alone for the next call of `comm`, in the queue of that call. The memory lasts
- * until an operation that adds, or the next call of comm_device_scratch(). No call is in flight.
- * comm_device_scratch() returns NULL with *err. Errors are those of the library.
+ * until an operation that adds, or the next call of comm_device_scratch(). An all-reduce leaves
+ * what lies behind its runtime_received_bytes() (libfleet/plan/runtime_memory.h). No call is in
+ * flight. comm_device_scratch() returns NULL with *err. Errors are those of the library.
  */
 void *comm_device_scratch(struct comm *comm, size_t bytes, struct fleet_error *err);
 int comm_device_copy(struct comm *comm, struct backend *queue, void *to, const void *from,

@@ -95,13 +95,14 @@ static void run_alone(const struct communication_work *x, const void *in, void *
     }
 }
 
-/* Halves and messages of dgc lie in the host's memory; so does a broadcast that is also a copy. */
+/* Messages of dgc lie in the host's memory. So do a broadcast that is also a copy, and halves, but
+ * those of the gradient. */
 bool communication_uses_device(const struct comm *comm, const struct program_op *op)
 {
-    bool is_halves = op->attributes.wire == OP_WIRE_FP16;
+    bool is_other_half = op->attributes.wire == OP_WIRE_FP16 && !communication_is_sum_of_halves(op);
     bool is_copy = op->kind == OP_BROADCAST && op->attributes.space == OP_SPACE_NONE;
 
-    return comm_has_device(comm) && !is_halves && !is_copy && op->kind != OP_DGC_GATHER;
+    return comm_has_device(comm) && !is_other_half && !is_copy && op->kind != OP_DGC_GATHER;
 }
 
 /* All replicas take part; the map says which of them send. */

@@ -51,9 +51,10 @@ bool communication_can_capture(const struct communication *c, const struct progr
 {
     const struct comm *comm = c->groups[axes_of(op)];
     bool is_divided = (op->kind == OP_TREE_SUM && op->attributes.owned) || gathers_is(op);
+    bool is_tried = c->captures == COMM_DEVICE_CAPTURES_ALL || !communication_is_sum_of_halves(op);
     bool is_one_message = op->kind == OP_SEND || op->kind == OP_RECEIVE;
 
-    if (!c->captures || is_one_message || c->messages.all)
+    if (!c->captures || !is_tried || is_one_message || c->messages.all)
         return false;
     if (op->section == PROGRAM_SECTION_MICRO_BATCH && axes_of(op) & OP_GROUP_REPLICAS &&
         !have_all_replicas_one(c))

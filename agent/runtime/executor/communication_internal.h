@@ -66,6 +66,9 @@ int communication_call(const struct communication_work *x, const void *send, voi
 /* The elements of the flat space that the operator covers. */
 struct divided_range communication_range(const struct program_op *op);
 
+/* Is the operator the sum of a gradient in fp16 (fp16_allreduce)? */
+bool communication_is_sum_of_halves(const struct program_op *op);
+
 /* Is the operator a sum that is made first in each block of ranks, then between blocks? */
 bool communication_has_two_levels(const struct communication *c, const struct program_op *op);
 

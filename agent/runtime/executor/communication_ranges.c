@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Operators over a range of a flat space: the sum of the gradient, and ranges of other values. */
+#include <errno.h>
+
 #include "agent/runtime/comm/comm.h"
+#include "agent/runtime/comm/device.h"
 #include "agent/runtime/executor/communication_internal.h"
 #include "agent/runtime/executor/divided_sum.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
+#include "libfleet/plan/runtime_memory.h"
 
 static int64_t first_of(const struct communication_work *x)
 {
@@ -23,14 +27,18 @@ void communication_fold(const struct communication_work *x)
                                 x->op->attributes.flat_count);
 }
 
-bool communication_has_two_levels(const struct communication *c, const struct program_op *op)
+bool communication_is_sum_of_halves(const struct program_op *op)
 {
     const struct op_attributes *a = &op->attributes;
-    bool is_sum =
-        op->kind == OP_TREE_SUM ||
-        (op->kind == OP_ALL_REDUCE && a->space == OP_SPACE_GRADIENTS && a->wire == OP_WIRE_FP16);
 
-    return c->hierarchy.block && a->group == OP_GROUP_REPLICAS && is_sum;
+    return op->kind == OP_ALL_REDUCE && a->space == OP_SPACE_GRADIENTS && a->wire == OP_WIRE_FP16;
+}
+
+bool communication_has_two_levels(const struct communication *c, const struct program_op *op)
+{
+    bool is_sum = op->kind == OP_TREE_SUM || communication_is_sum_of_halves(op);
+
+    return c->hierarchy.block && op->attributes.group == OP_GROUP_REPLICAS && is_sum;
 }
 
 /* The device's library has its own way between machines. */
@@ -108,6 +116,33 @@ int communication_run_divided(const struct communication_work *x, float *bucket)
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
+/* The halves lie behind what the all-reduce receives. */
+static int sum_halves_on_device(const struct communication_work *x, float *range, float divisor)
+{
+    int64_t count = x->op->attributes.flat_count;
+    struct comm_device_cast narrow = {.from = range,
+                                      .to_type = COMM_FP16,
+                                      .from_type = COMM_FP32,
+                                      .scale = 1.0f / divisor,
+                                      .count = count};
+    struct comm_device_cast widen = {.to = range,
+                                     .to_type = COMM_FP32,
+                                     .from_type = COMM_FP16,
+                                     .scale = divisor,
+                                     .count = count};
+    int world = x->comm->world, rc;
+    char *memory = comm_device_scratch(x->comm, runtime_halves_bytes(count, world), x->err);
+
+    if (!memory)
+        return -ENOMEM;
+    narrow.to = memory + runtime_halves_at(count, world);
+    widen.from = narrow.to;
+    rc = comm_device_cast(x->comm, x->backend, &narrow, x->err);
+    if (rc == 0)
+        rc = communication_call(x, narrow.to, narrow.to, count, COMM_FP16);
+    return rc < 0 ? rc : comm_device_cast(x->comm, x->backend, &widen, x->err);
+}
+
 /*
  * A rank's part, divided as the mean over all leaves is, in fp16. The sum is multiplied back, since
  * the update divides: the factor 1/N comes before the cast.
@@ -120,6 +155,8 @@ static int run_range_in_halves(const struct communication_work *x, float *range,
     bool is_result = x->op->kind != OP_REDUCE_TO || x->comm->rank == x->op->attributes.root;
     int rc;
 
+    if (x->on_device)
+        return sum_halves_on_device(x, range, divisor);
     v->narrow(x->backend, halves, range, 1.0f / divisor, count);
     if (is_in_two_levels(x))
         rc = hierarchy_sum_halves(

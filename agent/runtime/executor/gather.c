@@ -182,6 +182,7 @@ static int cast(const struct device_gather *d, void *to, enum program_type to_ty
                                                        .from = from,
                                                        .to_type = type_of(to_type),
                                                        .from_type = type_of(from_type),
+                                                       .scale = 1.0f,
                                                        .count = count},
                             d->err);
 }
