@@ -27,8 +27,9 @@
 static const char usage[] =
     "Usage: fleetjob plan FILE [--world-size N] [--rank R] [--policy full|paddle]\n"
     "                     [--output table|json] [--program] [--print-schedule]\n"
-    "       fleetjob plan FILE --search [full] [--links FILE] [--devices N] [--memory B]\n"
-    "                     [--save FILE] [--policy full|paddle] [--output table|json]\n"
+    "       fleetjob plan FILE --search [full|dynamic_programming] [--links FILE] [--devices N]\n"
+    "                     [--memory B] [--save FILE] [--policy full|paddle]\n"
+    "                     [--output table|json]\n"
     "       fleetjob plan [FILE] --calibrate [--links FILE] [--devices N] [--memory B]\n"
     "       fleetjob plan FILE --predict [--links FILE] [--world-size N]\n"
     "\n"
@@ -52,6 +53,8 @@ static const char usage[] =
     "  --search [full] find the fastest division of the job over devices that fits into their\n"
     "                  memory: degrees, sharding stage, recompute, micro-batch, schedule.\n"
     "                  Prints the ten best, the time that is predicted, why each other one lost\n"
+    "  --search dynamic_programming  find the fastest way to divide each operator of a gpt or\n"
+    "                  llama over the ranks that share tensors: whole, by columns, by rows\n"
     "  --calibrate     measure what N ranks compute here, with the job's operators, and\n"
     "                  what the links between them carry; print it, store it in the links file.\n"
     "                  With --search, search with it then\n"
@@ -121,7 +124,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     static const char *const policies[] = {"full", "paddle", NULL};
     static const char *const forms[] = {"table", "json", NULL};
-    static const char *const searches[] = {"full", NULL};
+    static const char *const searches[] = {"full", "dynamic_programming", NULL};
     const char *form = "table";
     const struct arguments_option options[] = {
         {.name = "world-size",
@@ -364,6 +367,7 @@ static void find_strategy(struct document *document, const struct arguments *arg
         return;
     if (!arguments->search)
         return;
+    options.of_operators = strcmp(arguments->search, "full") != 0;
     options.policy = arguments->policy ? *policy_of(arguments) : spec->strategy_policy;
     if (!options.devices)
         options.devices = fleetjob_world_size(&document->job, spec->worker.replicas);

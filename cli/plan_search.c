@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "cli/links_file.h"
+#include "cli/plan_search_operators.h"
+#include "cli/search_print.h"
 #include "cli/yaml_print.h"
 #include "libfleet/api/fleetjob.h"
 #include "libfleet/autoparallel/search/full_search.h"
@@ -65,45 +67,12 @@ int plan_search_memory(const char *text, double *out, struct fleet_errors *error
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static void append_seconds(struct fleet_strbuf *out, double seconds)
-{
-    if (seconds >= 10)
-        fleet_strbuf_appendf(out, "%.1f s", seconds);
-    else if (seconds >= 1)
-        fleet_strbuf_appendf(out, "%.2f s", seconds);
-    else
-        fleet_strbuf_appendf(out, "%.3g ms", seconds * 1e3);
-}
-
-static void append_rival(struct fleet_strbuf *out, const struct full_rival *rival)
-{
-    append_seconds(out, rival->time.total);
-    fleet_strbuf_append(out, ", ");
-    fleet_strbuf_append_size(out, rival->bytes);
-    fleet_strbuf_append(out, " a rank, sends ");
-    fleet_strbuf_append_size(out, rival->sent_bytes);
-    fleet_strbuf_append(out, ": ");
-    full_describe(&rival->choice, out);
-}
-
-static void append_parts(struct fleet_strbuf *out, const struct step_time *time)
-{
-    for (int part = 0, shown = 0; part < STEP_PARTS; part++) {
-        if (time->seconds[part] <= 0)
-            continue;
-        fleet_strbuf_appendf(out, "%s%s ", shown++ ? ", " : "",
-                             step_part_name((enum step_part)part));
-        append_seconds(out, time->seconds[part]);
-    }
-    fleet_strbuf_append(out, "\n");
-}
-
 static void append_best(struct fleet_strbuf *out, const struct full_rival *best)
 {
     fleet_strbuf_append(out, "best       ");
-    append_rival(out, best);
+    search_print_rival(out, best);
     fleet_strbuf_append(out, "\n           ");
-    append_parts(out, &best->time);
+    search_print_parts(out, &best->time);
 }
 
 static void append_lost(struct fleet_strbuf *out, const struct full_rival *best,
@@ -118,9 +87,9 @@ static void append_lost(struct fleet_strbuf *out, const struct full_rival *best,
                                                             : "as fast, listed later");
     } else {
         fleet_strbuf_append(out, "lost by ");
-        append_seconds(out, more);
+        search_print_seconds(out, more);
         fleet_strbuf_appendf(out, ": %s +", step_part_name(part));
-        append_seconds(out, rival->time.seconds[part] - best->time.seconds[part]);
+        search_print_seconds(out, rival->time.seconds[part] - best->time.seconds[part]);
     }
     fleet_strbuf_append(out, "\n");
 }
@@ -138,22 +107,11 @@ static void append_cannot_run(struct fleet_strbuf *out, const struct full_result
                          c->model > 1 ? " tensor_parallel" : "", " (`fleetjob plan` explains it)");
     if (result->has_runnable) {
         fleet_strbuf_append(out, "; of those that it can run the best is\n           ");
-        append_rival(out, &result->runnable);
+        search_print_rival(out, &result->runnable);
     } else {
         fleet_strbuf_append(out, ", and nothing that it can run fits");
     }
     fleet_strbuf_append(out, "\n");
-}
-
-/* Which rates were used. */
-static void append_rates(struct fleet_strbuf *out, const char *file)
-{
-    FLEET_AUTO_FREE char *place = NULL;
-
-    if (file)
-        fleet_strbuf_appendf(out, "rates of %s\n", file);
-    else if (links_file_place(&place, NULL) == 0)
-        fleet_strbuf_appendf(out, "rates of %s, measured on this machine\n", place);
 }
 
 static void append_result(struct fleet_strbuf *out, const struct full_request *request,
@@ -169,14 +127,14 @@ static void append_result(struct fleet_strbuf *out, const struct full_request *r
     append_cannot_run(out, result);
     for (int i = 1; i < result->count; i++) {
         fleet_strbuf_appendf(out, "%-10d ", i + 1);
-        append_rival(out, &result->rivals[i]);
+        search_print_rival(out, &result->rivals[i]);
         append_lost(out, &result->rivals[0], &result->rivals[i]);
     }
     for (int i = 0; i < result->misfit_count; i++) {
         if (result->misfits[i].time.total >= result->rivals[0].time.total)
             continue;
         fleet_strbuf_append(out, "too large  ");
-        append_rival(out, &result->misfits[i]);
+        search_print_rival(out, &result->misfits[i]);
         fleet_strbuf_append(out, "\n");
     }
 }
@@ -196,21 +154,12 @@ static cJSON *encode_block(const struct full_request *request, const struct full
     return root;
 }
 
-static cJSON *encode_parts(const struct step_time *time)
-{
-    cJSON *parts = fleet_json_new_object();
-
-    for (int part = 0; part < STEP_PARTS; part++)
-        fleet_json_set_number(parts, step_part_name((enum step_part)part), time->seconds[part]);
-    return parts;
-}
-
 static cJSON *encode_rival(const struct full_request *request, const struct full_rival *rival)
 {
     cJSON *json = encode_block(request, &rival->choice);
 
     fleet_json_set_number(json, "stepSeconds", rival->time.total);
-    fleet_json_set(json, "parts", encode_parts(&rival->time));
+    fleet_json_set(json, "parts", search_print_encode(&rival->time));
     fleet_json_set_number(json, "bytesPerRank", rival->bytes);
     fleet_json_set_number(json, "sentBytesPerUpdate", rival->sent_bytes);
     fleet_json_set_bool(json, "cannotRun", rival->cannot_run);
@@ -255,7 +204,7 @@ static int save(const char *path, const struct full_request *request,
     struct fleet_error err;
 
     fleet_strbuf_appendf(&text, "# Below spec. Predicted on %d devices: ", request->devices);
-    append_rival(&text, best);
+    search_print_rival(&text, best);
     fleet_strbuf_appendf(&text, "\n%s",
                          best->cannot_run ? "# The built-in trainer cannot run it yet.\n"
                          : is_second
@@ -301,7 +250,7 @@ static int search(const struct full_request *request, const struct plan_search_o
     if (options->is_json) {
         print_json(request, &result);
     } else {
-        append_rates(&out, options->links);
+        search_print_rates(&out, options->links);
         append_result(&out, request, &result);
         (void)fputs(fleet_strbuf_text(&out), stdout);
     }
@@ -323,14 +272,14 @@ int plan_search_predict(const struct fleetjob *job, const struct plan *plan, con
         return -EINVAL;
     if (json) {
         fleet_json_set_number(json, "stepSeconds", time.total);
-        fleet_json_set(json, "stepParts", encode_parts(&time));
+        fleet_json_set(json, "stepParts", search_print_encode(&time));
         return 0;
     }
-    append_rates(out, file);
+    search_print_rates(out, file);
     fleet_strbuf_append(out, "predicted  ");
-    append_seconds(out, time.total);
+    search_print_seconds(out, time.total);
     fleet_strbuf_append(out, " an update: ");
-    append_parts(out, &time);
+    search_print_parts(out, &time);
     return 0;
 }
 
@@ -351,5 +300,6 @@ int plan_search(const struct fleetjob *job, const struct plan_search_options *op
     request.memory = links.memory;
     if (plan_search_memory(options->memory, &request.memory, errors) < 0)
         return -EINVAL;
-    return search(&request, options, errors);
+    return options->of_operators ? plan_search_operators(job, &request, options, errors)
+                                 : search(&request, options, errors);
 }

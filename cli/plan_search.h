@@ -24,6 +24,7 @@ struct plan_search_options {
     const char *save;   /* path, or NULL */
     enum strategy_policy policy;
     bool is_json;
+    bool of_operators; /* dynamic_programming: ways to divide single operators, of one grid */
 };
 
 /*

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libfleet/autoparallel/given_tuples.h"
 #include "libfleet/base/assert.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
-#include "libfleet/base/json.h"
-#include "libfleet/base/json_build.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/training/training.h"
 
@@ -50,65 +49,72 @@ void given_possible_add(const struct operator_axes *axes, const struct operator_
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
-/* The tuples of all inputs, as an entry has them. */
-static cJSON *make_tuples(const struct operator_axes *axes,
-                          const struct operator_strategy *strategy)
-{
-    cJSON *list = fleet_json_new_list();
-
-    for (int i = 0; i < axes->input_count; i++) {
-        cJSON *tuple = fleet_json_new_list();
-        struct operator_splits splits = {0};
-
-        if (axes->inputs[i].var != PROGRAM_NONE)
-            operator_strategy_splits(strategy, &axes->inputs[i], &splits);
-        for (int d = 0; d < splits.dims; d++)
-            fleet_json_add(tuple, fleet_json_new_number((double)splits.split[d]));
-        fleet_json_add(list, tuple);
-    }
-    return list;
-}
-
+/* Is operator `op` divided so beside the entries of the training block? */
 static bool is_built(const struct model_operators *operators, int op,
                      const struct operator_axes *axes, const struct operator_strategy *wanted,
                      const struct operator_grid *grid)
 {
+    const struct training_operator_list *given = &operators->training->operators;
     size_t count = (size_t)operators->program.op_count;
     FLEET_AUTO_FREE struct operator_strategy *all = calloc(count, sizeof(*all));
-    struct training_operator entry = {.operator_name = (char *)model_operators_name(operators, op),
-                                      .in = make_tuples(axes, wanted)};
+    FLEET_AUTO_FREE struct training_operator *entries = calloc(given->count + 1, sizeof(*entries));
     struct training_config training = *operators->training; /* shallow */
     struct model_operators trial = *operators;
     struct fleet_error err;
     bool is_same;
 
-    fleet_assert(all != NULL);
-    training.operators = (struct training_operator_list){&entry, 1};
+    fleet_assert(all != NULL && entries != NULL);
+    if (given->count > 0)
+        memcpy(entries, given->items, given->count * sizeof(*entries));
+    entries[given->count] =
+        (struct training_operator){.operator_name = (char *)model_operators_name(operators, op),
+                                   .in = given_tuples_make(axes, wanted)};
+    training.operators = (struct training_operator_list){entries, given->count + 1};
     trial.training = &training;
     is_same = model_operators_divide(&trial, grid, all, &err) == 0;
     for (int a = 0; is_same && a < axes->count; a++)
         is_same = all[op].parts[a] == wanted->parts[a];
-    cJSON_Delete(entry.in);
+    cJSON_Delete(entries[given->count].in);
     return is_same;
+}
+
+size_t given_possible_strategies(const struct model_operators *operators, int op,
+                                 const struct operator_grid *grid, struct operator_strategy **out)
+{
+    FLEET_AUTO_FREE struct operator_strategy *candidates = NULL;
+    struct operator_axes axes;
+    size_t candidate_count, count = 0;
+
+    model_operators_axes(operators, op, &axes);
+    candidate_count =
+        operator_strategy_list(&axes, (int64_t)grid->data * grid->model, false, &candidates);
+    for (size_t i = 0; i < candidate_count; i++)
+        if (candidates[i].parts[0] == grid->data &&
+            (candidates[i].repeated == 1 || candidates[i].repeated == grid->model) &&
+            is_built(operators, op, &axes, &candidates[i], grid))
+            candidates[count++] = candidates[i];
+    *out = candidates;
+    candidates = NULL;
+    return count;
 }
 
 void given_possible_list(const struct model_operators *operators, int op, int devices, int *count,
                          struct fleet_strbuf *out)
 {
-    FLEET_AUTO_FREE struct operator_strategy *candidates = NULL;
+    struct training_config training = *operators->training; /* shallow */
+    struct model_operators alone = *operators;
     struct operator_axes axes;
-    size_t candidate_count;
 
+    training.operators = (struct training_operator_list){NULL, 0};
+    alone.training = &training;
     model_operators_axes(operators, op, &axes);
-    candidate_count = operator_strategy_list(&axes, devices, false, &candidates);
-    for (size_t i = 0; i < candidate_count && *count < GIVEN_POSSIBLE_MAX; i++) {
-        int replicas = (int)candidates[i].parts[0];
-        struct operator_grid grid = {replicas, 1, devices / replicas, .divides_rows = false,
-                                     .by_operator = true};
+    for (int model = 2; model <= devices; model++) {
+        struct operator_grid grid = {devices / model, 1, model, .by_operator = true};
+        FLEET_AUTO_FREE struct operator_strategy *strategies = NULL;
+        size_t strategy_count =
+            devices % model == 0 ? given_possible_strategies(&alone, op, &grid, &strategies) : 0;
 
-        if (grid.model > 1 &&
-            (candidates[i].repeated == 1 || candidates[i].repeated == grid.model) &&
-            is_built(operators, op, &axes, &candidates[i], &grid))
-            given_possible_add(&axes, &candidates[i], count, out);
+        for (size_t i = 0; i < strategy_count; i++)
+            given_possible_add(&axes, &strategies[i], count, out);
     }
 }

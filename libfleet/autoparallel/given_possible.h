@@ -15,6 +15,13 @@ struct fleet_strbuf;
 void given_possible_add(const struct operator_axes *axes, const struct operator_strategy *strategy,
                         int *count, struct fleet_strbuf *out);
 
+/*
+ * Those that operator `op` has on `grid`, which divides by operator, beside the entries of
+ * operators->training: heap list into *out, returns its length.
+ */
+size_t given_possible_strategies(const struct model_operators *operators, int op,
+                                 const struct operator_grid *grid, struct operator_strategy **out);
+
 /* Append those that operator `op` has, beside others that are divided in another way, on `devices`
  * ranks: all that the builder makes if this operator's strategy is the only one given. */
 void given_possible_list(const struct model_operators *operators, int op, int devices, int *count,

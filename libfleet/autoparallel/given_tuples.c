@@ -3,6 +3,7 @@
 
 #include "libfleet/base/errors.h"
 #include "libfleet/base/json.h"
+#include "libfleet/base/json_build.h"
 #include "libfleet/base/limits.h"
 #include "libfleet/base/strbuf.h"
 #include "libfleet/training/training.h"
@@ -74,4 +75,20 @@ bool given_tuples_read(const struct training_operator *given, const char *path,
     if (out->input_count == 0 && out->output_count == 0)
         fleet_errors_add(errors, path, "has no strategy: give in, out or both");
     return out->input_count > 0 || out->output_count > 0;
+}
+
+cJSON *given_tuples_make(const struct operator_axes *axes, const struct operator_strategy *strategy)
+{
+    cJSON *list = fleet_json_new_list();
+
+    for (int i = 0; i < axes->input_count && axes->inputs[i].var != PROGRAM_NONE; i++) {
+        cJSON *tuple = fleet_json_new_list();
+        struct operator_splits splits;
+
+        operator_strategy_splits(strategy, &axes->inputs[i], &splits);
+        for (int d = 0; d < splits.dims; d++)
+            fleet_json_add(tuple, fleet_json_new_number((double)splits.split[d]));
+        fleet_json_add(list, tuple);
+    }
+    return list;
 }

@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+#include <cjson/cJSON.h>
+
 #include "libfleet/autoparallel/operator_strategy.h"
 
 struct fleet_errors;
@@ -20,5 +22,9 @@ struct given_tuples {
  * is that of the entry. */
 bool given_tuples_read(const struct training_operator *given, const char *path,
                        struct given_tuples *out, struct fleet_errors *errors);
+
+/* The tuples of all inputs that are there, as an entry has them; owned by the caller. */
+cJSON *given_tuples_make(const struct operator_axes *axes,
+                         const struct operator_strategy *strategy);
 
 #endif
