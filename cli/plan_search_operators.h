@@ -8,9 +8,8 @@
 #include "cli/plan_search.h"
 #include "libfleet/autoparallel/search/full_search.h"
 
-/* Search, save and print, as plan_search(), of which this is a part. -EINVAL with errors appended:
- * the number of workers may change, the job's ranks share sequences or divide rows, or what
- * operator_search() says. */
+/* Part of plan_search(): search, save and print. -EINVAL with errors appended: the number of workers
+ * may change, the job's ranks share sequences or divide rows, or what operator_search() says. */
 int plan_search_operators(const struct fleetjob *job, const struct full_request *request,
                           const struct plan_search_options *options, struct fleet_errors *errors);
 

@@ -34,7 +34,7 @@ _fleetjob() {
                 *) words="yaml json" ;;
             esac
             ;;
-        --search) words="full" ;;
+        --search) words="full dynamic_programming" ;;
         --world-size | --rank | --workers | --steps | --devices | --memory) return ;;
         --data | --checkpoint | --curve | --state-file | --links | --save)
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")

@@ -11,10 +11,10 @@
 #include "tests/unit/passes_fixture.h"
 
 #define MACHINES 3
-#define JOB(model, width, batch)                                                                  \
+#define JOB(model, width, batch)                                                               \
     "{\"model\":{" model ",\"heads\":4,\"width\":" width ",\"context\":16,\"vocabulary\":96}," \
-    "\"data\":{\"path\":\"t\"},\"globalBatchSize\":" batch ",\"microBatchSize\":1,\"steps\":8,"   \
-    ADAMW "}"
+    "\"data\":{\"path\":\"t\"},\"globalBatchSize\":" batch                                     \
+    ",\"microBatchSize\":1,\"steps\":8," ADAMW "}"
 #define GPT_OF(layers)   "\"name\":\"gpt\",\"layers\":" layers
 #define LLAMA_OF(layers) "\"name\":\"llama\",\"tieEmbeddings\":false,\"layers\":" layers
 
@@ -249,9 +249,8 @@ static void test_operator_search__predicts_what_the_plan_of_the_job_sends(void *
 
 static void test_operator_search__keeps_what_is_given(void **state)
 {
-    static const char given[] =
-        "[{\"operator\":\"h.*.mlp.c_fc\",\"in\":[[1,1,1],[1,2]]},"
-        "{\"operator\":\"embedding\",\"in\":[[1,1],[2,1]]}]";
+    static const char given[] = "[{\"operator\":\"h.*.mlp.c_fc\",\"in\":[[1,1,1],[1,2]]},"
+                                "{\"operator\":\"embedding\",\"in\":[[1,1],[2,1]]}]";
     struct links links = machine(0);
     struct operator_search_result found, bound;
     const cJSON *entry;

@@ -49,8 +49,8 @@ struct search {
     struct operator_grid grid;
     struct training_operator *list; /* given entries, then those on trial */
     size_t given, count;
-    int layer;        /* whose operators are on trial, or OUTSIDE */
-    double least;     /* seconds of the best so far */
+    int layer;           /* whose operators are on trial, or OUTSIDE */
+    double least;        /* seconds of the best so far */
     struct entries best; /* owned copies */
     int *combinations;
 };
@@ -190,9 +190,9 @@ static void visit(struct search *s, int op)
         struct operator_axes axes;
 
         model_operators_axes(&s->operators, op, &axes);
-        *entry = (struct training_operator){
-            .operator_name = (char *)model_operators_name(&s->operators, op),
-            .in = given_tuples_make(&axes, &ways[i])};
+        *entry = (struct training_operator){.operator_name =
+                                                (char *)model_operators_name(&s->operators, op),
+                                            .in = given_tuples_make(&axes, &ways[i])};
         s->count++;
         set_list(s);
         visit(s, op + 1);
@@ -357,9 +357,8 @@ static void look_at(const struct full_request *request, const struct full_choice
     struct full_rival rival;
     double least = out->best.rival.time.total;
 
-    if (suits_one_way(request, choice) &&
-        predict(request, request->training, choice, &rival) && !rival.cannot_run &&
-        rival.bytes <= request->memory) {
+    if (suits_one_way(request, choice) && predict(request, request->training, choice, &rival) &&
+        !rival.cannot_run && rival.bytes <= request->memory) {
         if (!out->has_one_way || rival.time.total < out->one_way.time.total * SMALLER)
             out->one_way = rival;
         out->has_one_way = true;
@@ -369,8 +368,7 @@ static void look_at(const struct full_request *request, const struct full_choice
             least = rival.time.total;
         }
     }
-    if (choice->model > 1 &&
-        search_degree(request, choice, least, &out->combinations, &found)) {
+    if (choice->model > 1 && search_degree(request, choice, least, &out->combinations, &found)) {
         cJSON_Delete(out->best.entries);
         out->best = found;
     }

@@ -30,9 +30,9 @@ struct operator_division {
 
 struct operator_search_result {
     struct operator_division best;
-    bool has_one_way;           /* a division of all operators in one way fits into memory … */
-    struct full_rival one_way;  /* … and this is the fastest */
-    int combinations;           /* of ways that were built */
+    bool has_one_way;          /* a division of all operators in one way fits into memory … */
+    struct full_rival one_way; /* … and this is the fastest */
+    int combinations;          /* of ways that were built */
 };
 
 /*
