@@ -9,13 +9,6 @@ setup_file() {
     start_installation 2
 }
 
-# The job went through it as if nothing had been: the pods it began with, in its first generation.
-nothing_noticed() { # nothing_noticed JOB PODS
-    [ "$(pods_of "$1")" = "$2" ] || { printf 'pods before:\n%s\nafter:\n%s\n' "$2" "$(pods_of "$1")"; return 1; }
-    field_is "$1" 'restarts.history[*].generation' ''
-    field_is "$1" rendezvous.generation 1
-}
-
 controller_of() { # controller_of POD: its process number on this machine
     "$cluster" pids "$system/$1" fleetjob-controller
 }
@@ -31,13 +24,15 @@ changes_by() { # changes_by POD FIRST LAST
         grep -E '"verb":"(create|update|patch|delete)"' | grep -vF '"resource":"leases"' | grep -E '"code":20[0-9]' || true
 }
 
+kill_the_leader() {
+    start_job orphan || return
+    before=$(as_it_is orphan)
+    kill -KILL "$(controller_of "$(leader)")" || return
+    ends_like_reference orphan && nothing_noticed orphan "$before"
+}
+
 @test "killed in the middle: training goes on, the next one takes over without disturbing it" {
-    start_job orphan
-    before=$(pods_of orphan)
-    killed=$(leader)
-    kill -KILL "$(controller_of "$killed")"
-    ends_like_reference orphan
-    nothing_noticed orphan "$before"
+    none_missed orphan kill_the_leader
     remove_job orphan
 }
 
@@ -54,40 +49,48 @@ changes_by() { # changes_by POD FIRST LAST
     remove_job twice
 }
 
-@test "frozen past its lease, then resumed: it does nothing more" {
-    start_job frozen
-    before=$(pods_of frozen)
+freeze_the_leader() {
+    start_job frozen || return
+    before=$(as_it_is frozen)
     sleeper=$(leader)
     pid=$(controller_of "$sleeper")
-    kill -STOP "$pid"
-    eventually "$LIMIT" somebody_leads_but "$sleeper"
+    kill -STOP "$pid" || return
+    eventually "$LIMIT" somebody_leads_but "$sleeper" || return
     first=$(audited)
     kill -CONT "$pid" || true # the kubelet may have ended it meanwhile
-    eventually "$LIMIT" has_ended "$pid" # another one begins in the same pod, and may lead one day
-    run changes_by "$sleeper" $((first + 1)) "$(audited)"
-    echo "$output"
-    [ -z "$output" ]
-    ends_like_reference frozen
-    nothing_noticed frozen "$before"
+    # another one begins in the same pod, and may lead one day
+    eventually "$LIMIT" has_ended "$pid" || return
+    is_empty changes_by "$sleeper" $((first + 1)) "$(audited)" || return
+    ends_like_reference frozen && nothing_noticed frozen "$before"
+}
+
+@test "frozen past its lease, then resumed: it does nothing more" {
+    none_missed frozen freeze_the_leader
     remove_job frozen
 }
 
-@test "upgraded: the job keeps pods and generation" {
-    start_job upgraded steps="$LONG"
-    before=$(pods_of upgraded)
+upgrade_it() {
+    start_job upgraded steps="$LONG" || return
+    before=$(as_it_is upgraded)
     helm upgrade fleetjob "$repository/charts/fleetjob" -n "$system" --reuse-values \
-        --set-string podAnnotations.changed="$RANDOM$RANDOM" --wait --timeout "${LIMIT}s"
-    ends_like_reference upgraded "$LONG"
-    nothing_noticed upgraded "$before"
+        --set-string podAnnotations.changed="$RANDOM$RANDOM" --wait --timeout "${LIMIT}s" || return
+    ends_like_reference upgraded "$LONG" && nothing_noticed upgraded "$before"
+}
+
+@test "upgraded: the job keeps pods and generation" {
+    none_missed upgraded upgrade_it
     remove_job upgraded
 }
 
+restart_beside_it() {
+    start_job restarted || return
+    before=$(as_it_is restarted)
+    restart_api_server || return
+    ends_like_reference restarted && nothing_noticed restarted "$before"
+}
+
 @test "the API server restarts: nothing notices" {
-    start_job restarted
-    before=$(pods_of restarted)
-    restart_api_server
-    ends_like_reference restarted
-    nothing_noticed restarted "$before"
+    none_missed restarted restart_beside_it
     remove_job restarted
 }
 
@@ -101,18 +104,20 @@ changes_by() { # changes_by POD FIRST LAST
 # scenario: the leader changes if the API server is away for longer than a Lease.
 @test "a trainer dies while the API server is away" {
     start_endless alone ''
+    generation=$(field alone rendezvous.generation)
     pid=$(trainer_of alone-worker-3-0)
     "$cluster" stop apiserver
     kill -KILL "$pid"
     restart_api_server
-    eventually "$LIMIT" goes_on alone
+    eventually "$LIMIT" goes_on alone $((generation + 1))
     stops_like_reference alone
     lost_no_step alone 1
     remove_job alone
 }
 
-goes_on() { # goes_on JOB: in a second generation, and one that still leads has reported the restart
-    field_at_least "$1" rendezvous.generation 2 && field_is "$1" state Running &&
+# In such a generation, and a controller that still leads has reported the restart.
+goes_on() { # goes_on JOB GENERATION
+    field_at_least "$1" rendezvous.generation "$2" && field_is "$1" state Running &&
         { restarts_are_over "$1" 1 || another_holds "$led_by"; }
 }
 
@@ -141,25 +146,31 @@ cut_watches() {
     return $failed
 }
 
-@test "its watches are cut: what happened meanwhile is seen" {
-    start_job before-cut
-    before=$(pods_of before-cut)
+apply_while_cut() {
+    start_job before-cut || return
+    before=$(as_it_is before-cut)
     job_file during-cut replicas=1 steps=50 >"$BATS_TEST_TMPDIR/job.yaml"
-    cut_watches kubectl apply -f "$BATS_TEST_TMPDIR/job.yaml"
-    becomes during-cut Succeeded
-    ends_like_reference before-cut
-    nothing_noticed before-cut "$before"
+    cut_watches kubectl apply -f "$BATS_TEST_TMPDIR/job.yaml" || return
+    becomes during-cut Succeeded || return
+    ends_like_reference before-cut && nothing_noticed before-cut "$before"
+}
+
+@test "its watches are cut: what happened meanwhile is seen" {
+    none_missed 'before-cut during-cut' apply_while_cut
     remove_job before-cut
     remove_job during-cut
 }
 
+delete_the_lease() {
+    start_job leased || return
+    before=$(as_it_is leased)
+    kubectl delete lease fleetjob-controller -n "$system" || return
+    eventually "$LIMIT" somebody_leads_but nobody || return
+    ends_like_reference leased && nothing_noticed leased "$before"
+}
+
 @test "its lease is deleted: a replica leads again, the job does not notice" {
-    start_job leased
-    before=$(pods_of leased)
-    kubectl delete lease fleetjob-controller -n "$system"
-    eventually "$LIMIT" somebody_leads_but nobody
-    ends_like_reference leased
-    nothing_noticed leased "$before"
+    none_missed leased delete_the_lease
     remove_job leased
 }
 

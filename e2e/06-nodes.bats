@@ -49,7 +49,7 @@ workers_on() { # workers_on JOB NODE: whether some run there
     start_endless cut ''
     workers_on cut "$lost"
     "$cluster" lose-node "$lost"
-    eventually "$LIMIT" field_is cut 'restarts.history[0].cause' MemberLost
+    eventually "$LIMIT" field_is cut "restarts.history[$restarted].cause" MemberLost
     "$cluster" restore-node "$lost"
     stops_like_reference cut # once its pods on that node are gone, too
     remove_job cut

@@ -69,10 +69,13 @@ failed_because() { # failed_because JOB
     kubectl get fj "$1" -n "$namespace" -o jsonpath='{.status.conditions[?(@.type=="Failed")].reason}: {.status.conditions[?(@.type=="Failed")].message}'
 }
 
+starts_again() {
+    entry_job args script 'args: ["3", "--lr=0.1", "", "a b"]' "$as_the_image_says" || return
+    becomes args Succeeded && unless_missed args field_is args restarts.count 1
+}
+
 @test "args alone: the agent starts what the image would have started, again after a failure" {
-    entry_job args script 'args: ["3", "--lr=0.1", "", "a b"]' "$as_the_image_says"
-    becomes args Succeeded
-    field_is args restarts.count 1
+    none_missed args starts_again
     for line in "rank 1 of 2 in generation 1" "rank 1 of 2 in generation 2" "argument '--lr=0.1'" "argument ''" "argument 'a b'" \
         "folder /lib64, preload ''" "user 1234"; do
         eventually "$LIMIT" log_has args-worker-1-0 "$line"
@@ -80,21 +83,30 @@ failed_because() { # failed_because JOB
     remove_job args
 }
 
+starts_bare() {
+    entry_job bare script 'env: [{name: A, value: b}]' || return
+    becomes bare Succeeded && unless_missed bare field_is bare restarts.count 0
+}
+
 @test "neither command nor args: ENTRYPOINT and CMD of the image" {
-    entry_job bare script 'env: [{name: A, value: b}]'
-    becomes bare Succeeded
-    field_is bare restarts.count 0
+    none_missed bare starts_bare
     remove_job bare
 }
 
-@test "in a shared process namespace, too, where what enters later is left alone" {
-    entry_job shared script 'args: ["0"], env: [{name: STAY, value: "1"}, {name: LD_PRELOAD, value: /no/such.so}]' 'shareProcessNamespace: true'
-    becomes shared Running
-    eventually "$LIMIT" log_has shared-worker-0-0 "preload '/no/such.so'"
+enter_it() {
+    entry_job shared script 'args: ["0"], env: [{name: STAY, value: "1"}, {name: LD_PRELOAD, value: /no/such.so}]' \
+        'shareProcessNamespace: true' || return
+    becomes shared Running || return
+    before=$(as_it_is shared)
+    eventually "$LIMIT" log_has shared-worker-0-0 "preload '/no/such.so'" || return
     run kubectl exec -n "$namespace" shared-worker-0-0 -c trainer -- /bin/dash -c 'echo "here with $LD_PRELOAD"'
     echo "$output"
-    [ "$output" = "here with /fleetjob/lib/fleetjob-preload.so" ]
-    field_is shared rendezvous.generation 1
+    [ "$output" = "here with /fleetjob/lib/fleetjob-preload.so" ] || return
+    nothing_noticed shared "$before"
+}
+
+@test "in a shared process namespace, too, where what enters later is left alone" {
+    none_missed shared enter_it
     kubectl patch fj shared -n "$namespace" --type=merge -p '{"spec":{"runPolicy":{"suspend":true}}}'
     becomes shared Suspended
     remove_job shared

@@ -24,41 +24,49 @@ remove_status() { # remove_status JOB
         kubectl replace --subresource=status -f -
 }
 
-is_whole() { # is_whole JOB GENERATION: it is recorded, and nothing was restarted
-    [ "$(field "$1" rendezvous.generation)" = "$2" ] && [[ "$(field "$1" restarts.count)" =~ ^0?$ ]]
+is_recorded() { # is_recorded JOB: the generation that it trains in
+    field_at_least "$1" rendezvous.generation 1
+}
+
+no_restart() { # no_restart JOB
+    [[ "$(field "$1" restarts.count)" =~ ^0?$ ]]
+}
+
+remove_its_status() {
+    start_endless lost '' replicas=2 || return
+    before=$(as_it_is lost)
+    eventually "$LIMIT" remove_status lost || return
+    eventually "$LIMIT" is_recorded lost && becomes lost Running || return
+    nothing_noticed lost "$before" && unless_missed lost no_restart lost || return
+    stops_like_reference lost
 }
 
 @test "a status removed by hand is written again, and no step is lost" {
-    start_endless lost '' replicas=2
-    before=$(pod_uids lost)
-    generation=$(field lost rendezvous.generation)
-    eventually "$LIMIT" remove_status lost
-    eventually "$LIMIT" is_whole lost "$generation"
-    becomes lost Running
-    [ "$(pod_uids lost)" = "$before" ]
-    stops_like_reference lost
+    none_missed lost remove_its_status
     remove_job lost
 }
 
-@test "status and Lease lost together: the greater epoch of the workers is adopted" {
-    start_endless older '' replicas=2
+remove_status_and_lease() {
+    start_endless older '' replicas=2 || return
     for _ in 1 2; do # epochs grow with each leader
         was=$(leader)
-        kubectl delete pod "$was" -n "$system" --wait
-        eventually "$LIMIT" one_of_them_leads
+        kubectl delete pod "$was" -n "$system" --wait || return
+        eventually "$LIMIT" one_of_them_leads || return
     done
     before=$(pod_uids older)
-    kubectl scale deployment/fleetjob-controller -n "$system" --replicas=0
-    eventually "$LIMIT" controllers_are_gone
-    remove_status older
-    kubectl delete lease fleetjob-controller -n "$system"
-    kubectl scale deployment/fleetjob-controller -n "$system" --replicas=1
-    eventually "$LIMIT" one_of_them_leads
-    becomes older Running
-    eventually "$LIMIT" field_at_least older progress.step 1
-    [[ "$(field older restarts.count)" =~ ^0?$ ]]
-    [ "$(pod_uids older)" = "$before" ]
+    kubectl scale deployment/fleetjob-controller -n "$system" --replicas=0 || return
+    eventually "$LIMIT" controllers_are_gone || return
+    remove_status older && kubectl delete lease fleetjob-controller -n "$system" || return
+    kubectl scale deployment/fleetjob-controller -n "$system" --replicas=1 || return
+    eventually "$LIMIT" one_of_them_leads && becomes older Running || return
+    eventually "$LIMIT" field_at_least older progress.step 1 || return
+    unless_missed older no_restart older || return
+    [ "$(pod_uids older)" = "$before" ] || return
     stops_like_reference older
+}
+
+@test "status and Lease lost together: the greater epoch of the workers is adopted" {
+    none_missed older remove_status_and_lease
     remove_job older
 }
 
@@ -66,19 +74,23 @@ label_is_back() { # label_is_back POD
     [ -n "$(kubectl get pod "$1" -o jsonpath='{.metadata.labels.fleetjob\.dev/job-uid}')" ]
 }
 
-@test "labels of a worker that are changed or taken off make no second worker" {
-    start_endless labels '' replicas=2
-    before=$(pod_uids labels)
+change_labels() {
+    start_endless labels '' replicas=2 || return
+    before=$(as_it_is labels)
+    pods=$(pod_uids labels)
     pod=$(worker labels)
     kubectl label pod "$pod" --overwrite app.kubernetes.io/managed-by=Helm \
-        fleetjob.dev/worker-attempt=7
-    kubectl label pod "$pod" fleetjob.dev/job-uid-
-    eventually "$LIMIT" label_is_back "$pod"
+        fleetjob.dev/worker-attempt=7 || return
+    kubectl label pod "$pod" fleetjob.dev/job-uid- || return
+    eventually "$LIMIT" label_is_back "$pod" || return
     step=$(field labels progress.step)
-    eventually "$LIMIT" field_at_least labels progress.step $((${step:-0} + 1))
-    [[ "$(field labels restarts.count)" =~ ^0?$ ]]
-    [ "$(pod_uids labels)" = "$before" ]
-    stops_like_reference labels
+    eventually "$LIMIT" field_at_least labels progress.step $((${step:-0} + 1)) || return
+    [ "$(pod_uids labels)" = "$pods" ] || return # whatever their labels say
+    nothing_noticed labels "$before" && stops_like_reference labels
+}
+
+@test "labels of a worker that are changed or taken off make no second worker" {
+    none_missed labels change_labels
     remove_job labels
 }
 
