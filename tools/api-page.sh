@@ -58,7 +58,8 @@ awk -F' *[|] *' -v tests="$tests" -v map=distributed/libfleet.map \
     function word_of(name) { sub(/ .*/, "", name); sub(/.*[.]/, "", name); return name }
     /^#/ { next }
     /^= / {
-        printf "\n## %s\n\n| Paddle | C | header | test | example |\n|---|---|---|---|---|\n", substr($0, 3)
+        printf "\n## %s\n\n| Paddle | C | header | test | example |\n", substr($0, 3)
+        print "|---|---|---|---|---|"
         next
     }
     $2 == "-" { without++; printf "| `%s` | none: %s | | | |\n", $1, $3; next }

@@ -279,6 +279,7 @@ int kube_http_new(uv_loop_t *loop, struct kube_config *config,
         strdup(options && options->user_agent ? options->user_agent : "fleetjob/" FLEET_VERSION);
     http->in_flight_max =
         options && options->in_flight_max > 0 ? options->in_flight_max : IN_FLIGHT_DEFAULT;
+    http->stall_s = options && options->stall_s > 0 ? options->stall_s : KUBE_STALL_S;
     http->answered = options ? options->answered : NULL;
     http->user = options ? options->user : NULL;
     fleet_list_init(&http->waiting);

@@ -199,6 +199,10 @@ static void set_limits(struct kube_call *call, double now_ms)
     (void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
     if (call->deadline_ms > 0)
         (void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(call->deadline_ms - now_ms) + 1);
+    if (!call->request.streaming) { /* a watch is silent while nothing changes */
+        (void)curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        (void)curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)call->http->stall_s);
+    }
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_S);
     (void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_S);

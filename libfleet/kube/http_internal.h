@@ -63,6 +63,7 @@ struct kube_http {
     bool has_news;           /* it has just answered */
     double plug_in_retry_ms; /* it failed, with a credential still valid: not again before */
     int in_flight, in_flight_max, waiting_count;
+    int stall_s;
     int open_handles; /* of the loop, that have to close before the memory may go */
     bool ending;
     void (*answered)(void *user, const char *verb, int status);

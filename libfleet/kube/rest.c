@@ -23,10 +23,10 @@
 #define ONLY_METADATA \
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-#define BUSY_WAIT_MS    1000.0  /* after a 429 without Retry-After */
-#define BUSY_WAIT_MAX   30000.0 /* longest Retry-After that is respected */
-#define WATCH_GRACE_MS  30000.0 /* a watch may last this much longer than its timeout */
-#define LIST_TIMEOUT_MS 120000.0
+#define BUSY_WAIT_MS    1000.0   /* after a 429 without Retry-After */
+#define BUSY_WAIT_MAX   30000.0  /* longest Retry-After that is respected */
+#define WATCH_GRACE_MS  30000.0  /* a watch may last this much longer than its timeout */
+#define LIST_TIMEOUT_MS 120000.0 /* of a page; one that stalls ends earlier (KUBE_STALL_S) */
 
 const struct kube_resource kube_pods = {"", "v1", "pods", "Pod", true};
 const struct kube_resource kube_secrets = {"", "v1", "secrets", "Secret", true};

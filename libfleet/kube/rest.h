@@ -57,7 +57,7 @@ enum kube_verb {
     KUBE_DELETE,
 };
 
-#define KUBE_TIMEOUT_MS 30000.0 /* of a request that sets none */
+#define KUBE_TIMEOUT_MS 30000.0 /* of a request that sets none; a list has 120 s (http.h) */
 
 struct kube_rest_request { /* all zero but verb and resource is a valid GET or LIST */
     enum kube_verb verb;

@@ -111,7 +111,8 @@ BUGS = [
      "(g.c)[(number * m + i) * n + j] : 0.0f", "(g.c)[(number * m + i) * n + (j ^ 1) % n] : 0.0f",
      "test_classifier"),
     ("layer_norm: no barrier in the sums of rows", "norm.cu",
-     "    __syncthreads();\n#pragma unroll\n    for (int r = 0; r < TOGETHER; r++)\n        sum[r] =",
+     "    __syncthreads();\n#pragma unroll\n"
+     "    for (int r = 0; r < TOGETHER; r++)\n        sum[r] =",
      "#pragma unroll\n    for (int r = 0; r < TOGETHER; r++)\n        sum[r] =", GENERAL),
     ("layer_norm: one place for two rounds", "norm.cu",
      "row_sums(sum, dot, partial[done / TOGETHER % 2]);", "row_sums(sum, dot, partial[0]);",

@@ -25,7 +25,8 @@ without=(--exclude=__pycache__ --exclude='*.a' --exclude="$packages/include"
     --exclude="$standard/test" --exclude="$standard/config-*" --exclude="$standard/ensurepip")
 # What processors do not need of packages: other devices, tests, headers, pip.
 lean=(--exclude='*/include' --exclude='*/plugin/gpu*' --exclude='*/plugin/ascend*'
-    --exclude='*_gpu.so*' --exclude='*_ascend.so*' --exclude='*/tests' --exclude='*/site-packages/pip')
+    --exclude='*_gpu.so*' --exclude='*_ascend.so*' --exclude='*/tests'
+    --exclude='*/site-packages/pip')
 
 copy() { # copy FILE…: into the image, where they lie here
     local file
@@ -44,7 +45,8 @@ while read -r library; do
 done < <({
     { find "$packages" -name '*.so*' -type f -exec readelf -dW {} + 2>/dev/null || true; } |
         sed -nE 's|.*\(NEEDED\).*\[(.*)\]|/lib/x86_64-linux-gnu/\1|p' | sort -u
-    ldd "$program" "$standard"/lib-dynload/*.so | sed -nE 's/^\t.* => (\/[^ ]+) \(0x.*/\1/p' | sort -u
+    ldd "$program" "$standard"/lib-dynload/*.so |
+        sed -nE 's/^\t.* => (\/[^ ]+) \(0x.*/\1/p' | sort -u
 })
 
 parts=("${standard#/}")

@@ -26,7 +26,8 @@ template <class F> static void go(const char *name, bool world, bool has_error, 
             _exit(2);
         std::memset(&err, 0, sizeof(err));
         const long rc = call();
-        if (has_error && rc < 0 && (err.code != rc || !err.text[0] || std::strchr(err.text, '\n'))) {
+        if (has_error && rc < 0 &&
+            (err.code != rc || !err.text[0] || std::strchr(err.text, '\n'))) {
             std::printf("%s: result %ld, code %d, text \"%s\"\n", name, rc, err.code, err.text);
             std::fflush(stdout);
             _exit(3);
@@ -71,7 +72,9 @@ def value(argument, number):
     if "*" in argument or "[" in argument or argument.startswith(("fleet_spawn_f", "fleet_rpc_f")):
         return "nullptr"
     enum = re.match(r"enum (\w+)", argument)
-    return f"static_cast<{enum[1]}>({number})" if enum else "false" if "bool" in argument else number
+    if enum:
+        return f"static_cast<{enum[1]}>({number})"
+    return "false" if "bool" in argument else number
 
 
 headers = sorted(glob.glob(os.path.join(sys.argv[1], "fleet", "*.h")))
@@ -83,6 +86,6 @@ for header in headers:
             call = f"{name}({', '.join(value(one, number) for one in given)})"
             body = f"{call}; return 0L;" if kind == "void" or "*" in kind else f"return {call};"
             for world in ("false", "true"):
-                print(f'    go("{name} with {number}", {world}, {"true" if has_error else "false"}, '
-                      f"[]() -> long {{ {body} }});")
+                print(f'    go("{name} with {number}", {world}, '
+                      f'{"true" if has_error else "false"}, []() -> long {{ {body} }});')
 print("    return bad;\n}")

@@ -309,21 +309,6 @@ static void test_kube_http__a_cancelled_call_says_nothing(void **state)
     free(last.text);
 }
 
-/* A port that takes connections and never answers. */
-static int listen_silently(int *out_port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(listen(fd, 8), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    *out_port = ntohs(address.sin_port);
-    return fd;
-}
-
 static void test_kube_http__a_deadline_holds(void **state)
 {
     struct world *w = *state;
