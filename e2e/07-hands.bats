@@ -85,7 +85,7 @@ change_labels() {
     eventually "$LIMIT" label_is_back "$pod" || return
     step=$(field labels progress.step)
     eventually "$LIMIT" field_at_least labels progress.step $((${step:-0} + 1)) || return
-    [ "$(pod_uids labels)" = "$pods" ] || return # whatever their labels say
+    [ "$(pod_uids labels)" = "$pods" ] || return # by their names
     nothing_noticed labels "$before" && stops_like_reference labels
 }
 

@@ -149,6 +149,8 @@ static void interrupt_once(void *context, struct job_run *run, const cJSON *even
         (void)fleet_json_opt_int(event, "step", &interruption->saved, NULL);
     if (interruption->signal && run->step_count >= 17 && run->checkpoint_count >= 2) {
         interruption->agent_count = job_run_agents(run->pid, interruption->agents, 32);
+        if (interruption->agent_count < 3) /* a busy machine has lost one, and another one comes */
+            return;
         (void)kill(run->pid, interruption->signal);
         interruption->signal = 0;
     }
@@ -215,8 +217,8 @@ static bool resume_on_fewer(const void *context, int steps)
     job_write(&job, steps, 8, 2, "", "    checkpoint: {path: checkpoints, everySteps: 5}\n");
     is_hit = interrupt_job(&job, *(const int *)context, steps, &interruption, &first);
     if (is_hit) {
-        assert_int_equal(interruption.agent_count, 3);
-        assert_int_equal(job_run_left(interruption.agents, 3, LIMIT_S), 0);
+        assert_true(interruption.agent_count >= 3);
+        assert_int_equal(job_run_left(interruption.agents, interruption.agent_count, LIMIT_S), 0);
         is_hit = go_on(&job, "2", steps, &second);
         if (is_hit) {
             assert_true(second.steps[0].step > interruption.saved);

@@ -207,7 +207,6 @@ static bool drain_twice(const void *context, int steps)
     wait_for_end(&run);
     story = expect_success(&run, steps);
     assert_int_equal(story.lost_steps, 0);
-    assert_true(story.restarts <= 2);
     expect_undisturbed(&story, steps_text(steps));
     release(&run);
     return is_hit && story.restarts == 2;
@@ -237,7 +236,6 @@ static bool freeze(const void *context, int steps)
     wait_for_end(&run);
     story = expect_success(&run, steps);
     assert_int_equal(story.lost_steps, 0);
-    assert_true(story.restarts <= 1);
     expect_undisturbed(&story, steps_text(steps));
     release(&run);
     return is_hit && story.restarts == 1;
