@@ -79,6 +79,7 @@ static double score_of(const struct context_apply *a, const struct operator_grid
     struct grid_request request = {.training = a->job->training,
                                    .devices = grid->data * grid->model,
                                    .stages = stages,
+                                   .by_operator = grid->by_operator,
                                    .kind = GRID_SEARCH_DYNAMIC};
     double score = INFINITY;
     struct fleet_error err;

@@ -231,6 +231,24 @@ static struct plan_cell_transfer *find_cell(struct plan_cell_traffic *traffic,
     return item;
 }
 
+static bool is_in_cell(const struct program_op *op)
+{
+    return op->section == PROGRAM_SECTION_MICRO_BATCH &&
+           op_definition(op->kind)->is_communication &&
+           (op->attributes.group & ~OP_GROUP_CELL) == 0;
+}
+
+double program_traffic_in_cell(const struct plan *plan, int op)
+{
+    const struct program_op *it = &plan->program.ops[op];
+    struct runtime_place place;
+
+    if (!is_in_cell(it))
+        return 0;
+    place = place_of(plan, it, 0);
+    return place.ranks > 1 ? runtime_sent(&plan->program, it, &place) : 0;
+}
+
 void program_traffic_of_cells(const struct plan *plan, struct plan_cell_traffic *out)
 {
     const struct program *program = &plan->program;
@@ -243,9 +261,7 @@ void program_traffic_of_cells(const struct plan *plan, struct plan_cell_traffic 
         struct plan_cell_transfer *item;
         enum stages_place at;
 
-        if (op->section != PROGRAM_SECTION_MICRO_BATCH ||
-            !op_definition(op->kind)->is_communication ||
-            (op->attributes.group & ~OP_GROUP_CELL) != 0)
+        if (!is_in_cell(op))
             continue;
         place = place_of(plan, op, 0);
         if (place.ranks == 1)
@@ -261,7 +277,7 @@ void program_traffic_of_cells(const struct plan *plan, struct plan_cell_traffic 
         at = stages_place_of(program, &span, i);
         item->calls[at]++;
         item->rounds[at] += runtime_rounds(program, op, place.ranks);
-        item->bytes[at] += runtime_sent(program, op, &place);
+        item->bytes[at] += program_traffic_in_cell(plan, i);
     }
 }
 

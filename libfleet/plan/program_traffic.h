@@ -14,6 +14,10 @@
  */
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic);
 
+/* Bytes that a rank sends in one execution of operator `op` of the plan's program, which ranks that
+ * share tensors or sequences run inside a micro-batch. 0: it is none of these, or nothing travels. */
+double program_traffic_in_cell(const struct plan *plan, int op);
+
 /* What the ranks that share tensors or sequences send each other in one micro-batch. The plan has a
  * program of all layers. */
 void program_traffic_of_cells(const struct plan *plan, struct plan_cell_traffic *out);

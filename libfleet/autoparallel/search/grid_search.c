@@ -12,7 +12,9 @@
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
 #include "libfleet/plan/plan.h"
+#include "libfleet/plan/program_traffic.h"
 #include "libfleet/program/models/model.h"
+#include "libfleet/strategy/strategy_options.h"
 #include "libfleet/training/training.h"
 
 /* ---- the score ------------------------------------------------------------------------------- */
@@ -36,9 +38,10 @@ struct bytes {
     double computation, forward, backward;
 };
 
-/* Those of a program; `shares`: replicas sum gradients. */
-static struct bytes bytes_of(const struct program *program, bool shares)
+/* Those of a plan's program; `shares`: replicas sum gradients. */
+static struct bytes bytes_of(const struct plan *plan, bool shares)
 {
+    const struct program *program = &plan->program;
     static const struct operator_strategy whole = {.parts = {1, 1, 1, 1, 1, 1, 1, 1},
                                                    .repeated = 1};
     struct bytes out = {0};
@@ -51,8 +54,7 @@ static struct bytes bytes_of(const struct program *program, bool shares)
         if (op->section != PROGRAM_SECTION_MICRO_BATCH)
             continue;
         if (op_definition(op->kind)->is_communication) {
-            double bytes = (double)program_var_bytes(&program->vars[op->inputs[0]]);
-            *(op->backward ? &out.backward : &out.forward) += bytes;
+            *(op->backward ? &out.backward : &out.forward) += program_traffic_in_cell(plan, i);
         } else if (!op->backward) {
             operator_axes_build(program, op, &axes);
             operator_strategy_cost(program, op, &axes, &whole, &cost);
@@ -72,6 +74,7 @@ static int build(const struct grid_request *request, const struct grid *grid, in
     struct training_config training = *request->training; /* shallow: batch and layers are others */
     int64_t micro_batches = training_micro_batches(&training);
     struct fleet_errors errors = {0};
+    struct strategy_options options;
     struct plan_request plan;
     int rc;
 
@@ -81,7 +84,9 @@ static int build(const struct grid_request *request, const struct grid *grid, in
     strategy_init(&strategy);
     strategy.hybrid_configs.mp_degree = grid->model;
     strategy.hybrid_configs.has_mp_degree = strategy.has_hybrid_configs = KNOB_BY_NAME;
-    plan = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, grid->model);
+    strategy_options_init(&options);
+    options.operator_divisions = request->by_operator;
+    plan = plan_request_of(&training, &strategy, STRATEGY_FULL, &options, grid->model);
     plan.only_explain = plan.is_draft = true;
     rc = plan_build(&plan, out, &errors);
     if (rc < 0)
@@ -101,12 +106,12 @@ static int build_bytes(const struct grid_request *request, const struct grid *gr
 
     if (build(request, grid, layers, &plan, err) < 0)
         return -EINVAL;
-    *out = bytes_of(&plan.program, grid->data > 1);
+    *out = bytes_of(&plan, grid->data > 1);
     plan_release(&plan);
     return 0;
 }
 
-/* All layers are alike, so two programs say what any number of layers costs. The controller asks
+/* If all layers are alike, two programs say what any number of layers costs. The controller asks
  * whenever it reads the job, and a program of a thousand layers takes seconds. */
 static int count_bytes(const struct grid_request *request, const struct grid *grid,
                        struct bytes *out, struct fleet_error *err)
@@ -114,7 +119,7 @@ static int count_bytes(const struct grid_request *request, const struct grid *gr
     int64_t layers = request->training->model.layers;
     struct bytes one, two;
 
-    if (layers <= 2)
+    if (layers <= 2 || request->by_operator)
         return build_bytes(request, grid, layers, out, err);
     if (build_bytes(request, grid, 1, &one, err) < 0 ||
         build_bytes(request, grid, 2, &two, err) < 0)

@@ -7,9 +7,12 @@
  * all operators share one choice: the devices of a stage are data × model (tensor) degree. The
  * strategy of each operator follows from the grid. Pure.
  *
- *   score                    that of cost_graph.h: computation + 50 · communication, in bytes of
- *                            one device's slices, over all operators of the program that a rank of
- *                            the grid runs on the samples of the busiest replica
+ *   score                    that of cost_graph.h: computation + 50 · communication, over all
+ *                            operators of the program that a rank of the grid runs on the samples
+ *                            of the busiest replica. Computation is bytes of one device's slices;
+ *                            communication is what the plan of this program says that a rank sends
+ *                            (program_traffic.h), also between operators that are divided in
+ *                            different ways
  *   dynamic_programming      the grid of least score: exact, since the space is the grids
  *   recursive_programming    log2(devices) rounds; each cuts all operators in two, by samples or
  *                            by heads and features, as the score says
@@ -17,6 +20,8 @@
  * A grid is possible if its model degree divides the model (model_check_ranks()) and each replica
  * has a micro-batch for each stage. Of equal scores the one with more replicas wins.
  */
+
+#include <stdbool.h>
 
 struct fleet_error;
 struct training_config;
@@ -30,7 +35,8 @@ struct grid_request {
     const struct training_config *training; /* decoded and related; its vocabulary is known */
     int devices;                            /* of a stage */
     int stages;
-    int model; /* the given model degree; 0: it is searched */
+    int model;        /* the given model degree; 0: it is searched */
+    bool by_operator; /* single operators are divided as training->operators says */
     enum grid_search_kind kind;
 };
 
