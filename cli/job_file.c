@@ -139,6 +139,7 @@ int job_file_read(const char *path, const struct job_file_changes *changes, stru
     fleet_errors_release(&faults);
     strategy_load(root, path, out, errors, NULL);
     resume_division(root, path, out, errors);
+    strategy_load_found(root, out, errors);
     return 0;
 }
 

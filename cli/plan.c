@@ -319,6 +319,8 @@ static void plan_job(struct document *document, const struct arguments *argument
 
     strategy_load(document->json, arguments->file, &document->job, &check->errors,
                   &check->warnings);
+    if (!arguments->search)
+        strategy_load_found(document->json, &document->job, &check->errors);
     job_check(&document->job, &options, check);
     if (arguments->search || arguments->calibrate) /* they describe the unchanged job */
         return;

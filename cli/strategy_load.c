@@ -2,14 +2,20 @@
 #include "cli/strategy_load.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/job_file.h"
+#include "libfleet/api/divisions.h"
 #include "libfleet/api/fleetjob.h"
+#include "libfleet/api/memory_limit.h"
+#include "libfleet/autoparallel/context.h"
 #include "libfleet/autoparallel/context_files.h"
 #include "libfleet/autoparallel/job_strategy.h"
+#include "libfleet/autoparallel/search/links_default.h"
+#include "libfleet/autoparallel/search/operator_search.h"
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/error.h"
 #include "libfleet/base/errors.h"
@@ -134,4 +140,48 @@ void strategy_load(cJSON *root, const char *file, struct fleetjob *job, struct f
         fleet_errors_add(warnings, key.text,
                          "%zu operators of the file are none of %s, and are passed over", unknown,
                          training_model_text(job->spec.training.model.name));
+}
+
+/* ---- a search -------------------------------------------------------------------------------- */
+
+static bool wants_ways(const struct fleetjob *job)
+{
+    const struct strategy *s = &job->spec.strategy;
+    const cJSON *context = job->spec.auto_parallel;
+
+    return divisions_are_searched(job) && !context_is_full(context) &&
+           strcmp(context_search(context), "dynamic_programming") == 0 &&
+           !job->spec.worker.elastic && s->hybrid_configs.mp_degree > 1 &&
+           s->hybrid_configs.sep_degree <= 1 && !s->tensor_parallel_configs.sequence_parallel &&
+           !(job->spec.strategy_options.has_operator_divisions &&
+             !job->spec.strategy_options.operator_divisions);
+}
+
+void strategy_load_found(cJSON *root, struct fleetjob *job, struct fleet_errors *errors)
+{
+    const struct fleetjob_spec *spec = &job->spec;
+    struct links links = links_default((int)spec->worker.processes_per_pod);
+    struct full_request request = {.training = &spec->training,
+                                   .strategy = &spec->strategy,
+                                   .policy = spec->strategy_policy,
+                                   .options = &spec->strategy_options,
+                                   .has_buddies = spec->run_policy.elastic.replicas > 0,
+                                   .memory = INFINITY,
+                                   .links = &links};
+    struct operator_search_result found;
+    struct fleet_errors ignored = {0};
+    struct full_choice grid;
+
+    if (errors->count > 0 || !wants_ways(job))
+        return;
+    if (memory_limit_of_rank(job) > 0)
+        request.memory = memory_limit_of_rank(job);
+    request.devices = (int)fleetjob_world_size(job, spec->worker.replicas);
+    grid = divisions_of(job);
+    if (operator_search(&request, &grid, &found, &ignored) == 0) {
+        if (found.best.entries)
+            decode_with(root, found.best.entries, job, errors);
+        operator_search_release(&found);
+    }
+    fleet_errors_release(&ignored);
 }

@@ -94,9 +94,11 @@ static void check_document(struct document *document, const struct arguments *ar
                            &check->warnings);
         return;
     }
-    if (!arguments->cluster) /* there the file may be another one */
+    if (!arguments->cluster) { /* there the file may be another one, and nothing is searched */
         strategy_load(document->json, arguments->file, &document->job, &check->errors,
                       &check->warnings);
+        strategy_load_found(document->json, &document->job, &check->errors);
+    }
     job_check(&document->job, &options, check);
     if (!check->has_plan || !document->job.spec.has_training)
         return;

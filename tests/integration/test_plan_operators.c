@@ -20,14 +20,19 @@
 #define LIMIT_S 600.0
 #define STEPS   6
 
+/* Those of links_default.h. */
 static const char links[] =
-    "devicesPerNode: 8\nmemoryPerDevice: 80000000000\n"
+    "devicesPerNode: 1\nmemoryPerDevice: 80000000000\n"
     "compute: {matrixFlops: 5.0e10, attentionFlops: 1.0e10, convolutionFlops: 3.0e10,\n"
     "          bytesPerSecond: 5.0e9}\n"
     "insideNode: {latencySeconds: 2.0e-5, bytesPerSecond: 4.0e9}\n"
     "betweenNodes: {latencySeconds: 5.0e-5, bytesPerSecond: 1.25e9}\n";
 
 #define TENSORS "  strategy: {tensor_parallel: true, hybrid_configs: {mp_degree: 2}}\n"
+
+#define AUTO                                                                             \
+    "  autoParallel: {parallel_mode: auto_parallel, gradients_mean: true, search_mode: " \
+    "dynamic_programming}\n"
 
 /* A job with more lines below spec, and more of the training block. */
 static char *write_job(const char *name, int workers, const char *lines, const char *training)
@@ -120,12 +125,42 @@ static void test_plan_operators__what_is_saved_sends_what_was_predicted_and_trai
     expect_same_training(pasted);
 }
 
+/* What `fleetjob run` finds by itself has the bits of what the search prints at the same rates. */
+static void test_plan_operators__a_job_runs_what_its_search_finds(void **state)
+{
+    FLEET_AUTO_FREE char *job = write_job("job.yaml", 4, AUTO, "");
+    FLEET_AUTO_FREE char *rates = fleet_file_join(folder, "links.yaml");
+    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved.yaml");
+    FLEET_AUTO_FREE char *pasted = NULL;
+    FLEET_AUTO_JSON cJSON *found = NULL, *planned = NULL;
+    struct job_run own, given;
+
+    (void)state;
+    write_file("links.yaml", links, strlen(links));
+    found = plan((const char *[]){"plan", job, "--search", "dynamic_programming", "--links", rates,
+                                  "--save", saved, "--output", "json", NULL});
+    assert_true(cJSON_GetArraySize(fleet_json_at(found, "best.training.operatorStrategies")) > 1);
+    planned = plan((const char *[]){"plan", job, "--output", "json", NULL});
+    assert_true(number_at(planned, "sentBytesPerUpdate") ==
+                number_at(found, "best.sentBytesPerUpdate"));
+    pasted = paste(saved);
+    job_run((const char *[]){job, NULL}, LIMIT_S, NULL, NULL, &own);
+    job_run((const char *[]){pasted, NULL}, LIMIT_S, NULL, NULL, &given);
+    if (own.exit_code != 0 || given.exit_code != 0)
+        fail_msg("exit %d and %d: %s%s", own.exit_code, given.exit_code, own.errors, given.errors);
+    assert_string_equal(own.sha256, given.sha256);
+    job_run_release(&own);
+    job_run_release(&given);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             test_plan_operators__what_is_saved_sends_what_was_predicted_and_trains, job_folder_make,
             job_folder_remove),
+        cmocka_unit_test_setup_teardown(test_plan_operators__a_job_runs_what_its_search_finds,
+                                        job_folder_make, job_folder_remove),
     };
 
     return cmocka_run_group_tests_name("plan_operators", tests, NULL, NULL);
