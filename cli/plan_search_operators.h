@@ -8,8 +8,8 @@
 #include "cli/plan_search.h"
 #include "libfleet/autoparallel/search/full_search.h"
 
-/* Part of plan_search(): search, save, print. -EINVAL with errors appended: the number of workers may
- * change, the job's ranks share sequences or divide rows, or what operator_search() says. */
+/* Part of plan_search(): search, save, print. -EINVAL with errors appended: the number of workers
+ * may change, the job's ranks share sequences or divide rows, or what operator_search() says. */
 int plan_search_operators(const struct fleetjob *job, const struct full_request *request,
                           const struct plan_search_options *options, struct fleet_errors *errors);
 

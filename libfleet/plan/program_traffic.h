@@ -14,8 +14,8 @@
  */
 void program_traffic(const struct plan *plan, int replica, struct plan_traffic *traffic);
 
-/* Bytes that a rank sends in one execution of operator `op` of the plan's program, which ranks that
- * share tensors or sequences run inside a micro-batch. 0: it is none of these, or nothing travels. */
+/* Bytes that a rank sends in one execution of operator `op` of the plan's program, if ranks that
+ * share tensors or sequences run it inside a micro-batch; else 0. */
 double program_traffic_in_cell(const struct plan *plan, int op);
 
 /* What the ranks that share tensors or sequences send each other in one micro-batch. The plan has a

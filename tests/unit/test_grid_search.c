@@ -145,8 +145,8 @@ static double forward_bytes(const char *text, double *out_score)
     return bytes;
 }
 
-/* The score counts what the program sends (the rest is what is computed): sums of [256,64], columns that are gathered, and nothing
- * where a rank takes its columns. */
+/* The score counts what the program sends (the rest is what is computed): sums of [256,64], columns
+ * that are gathered, and nothing where a rank takes its columns. */
 static void test_grid_search__counts_what_the_program_sends(void **state)
 {
     static const struct {
