@@ -125,7 +125,7 @@ static void test_plan_operators__what_is_saved_sends_what_was_predicted_and_trai
     expect_same_training(pasted);
 }
 
-/* `fleetjob run` searches, too; at the same rates the weights are those of what is saved. */
+/* `fleetjob run` searches, too; at the same rates they find the saved strategies. */
 static void test_plan_operators__a_job_runs_what_its_search_finds(void **state)
 {
     FLEET_AUTO_FREE char *job = write_job("job.yaml", 4, AUTO, "");
