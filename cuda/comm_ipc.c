@@ -76,20 +76,6 @@ static int make_id(struct comm_device_id *out, struct fleet_error *err)
     return 0;
 }
 
-static int device_new(struct comm_device **out, struct fleet_error *err)
-{
-    struct comm_device *d = calloc(1, sizeof(*d));
-    int rc;
-
-    fleet_assert(d != NULL);
-    rc = comm_work_open(&d->work, err);
-    if (rc < 0)
-        free(d);
-    else
-        *out = d;
-    return rc;
-}
-
 static void drop_spare(struct comm_device *d)
 {
     if (d->spare)
@@ -110,9 +96,8 @@ static void ipc_free(struct comm_device *d)
         (void)cudaStreamSynchronize(d->work.stream); /* copies of windows; of this rank alone */
     ipc_window_free(d->window);
     drop_spare(d);
-    comm_work_close(&d->work);
     free(d->parts);
-    free(d);
+    comm_work_free(d);
 }
 
 static void ipc_abort(struct comm_device *d)
@@ -133,7 +118,7 @@ static int ipc_open(const struct comm_device_id *id, int rank, int world, struct
     if (world > IPC_RANKS_MAX)
         return fleet_error(err, -EIO, "FLEET_CUDA_COMM=ipc: %d ranks, it takes at most %d", world,
                            IPC_RANKS_MAX);
-    rc = device_new(out, err);
+    rc = comm_work_new(sizeof(**out), out, err);
     if (rc < 0)
         return rc;
     (*out)->has_place = true;
@@ -177,7 +162,7 @@ static int ipc_split(struct comm_device *parent, int color, int key, struct comm
     int rc = 0;
 
     *out = NULL;
-    if (color != COMM_DEVICE_NO_COLOR && (rc = device_new(out, err)) < 0)
+    if (color != COMM_DEVICE_NO_COLOR && (rc = comm_work_new(sizeof(**out), out, err)) < 0)
         return rc;
     if (*out && (rc = ipc_board_make(&(*out)->spare, &(*out)->spare_place, err)) < 0) {
         ipc_free(*out);

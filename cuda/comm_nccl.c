@@ -12,7 +12,6 @@
 #include "cuda/graph.h"
 #include "cuda/nccl_ending.h"
 #include "cuda/nccl_library.h"
-#include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
 
 struct comm_device {
@@ -82,26 +81,6 @@ static int make_id(struct comm_device_id *out, struct fleet_error *err)
     return 0;
 }
 
-static int device_new(struct comm_device **out, struct fleet_error *err)
-{
-    struct comm_device *d = calloc(1, sizeof(*d));
-    int rc;
-
-    fleet_assert(d != NULL);
-    rc = comm_work_open(&d->work, err);
-    if (rc < 0)
-        free(d);
-    else
-        *out = d;
-    return rc;
-}
-
-static void release(struct comm_device *d)
-{
-    comm_work_close(&d->work);
-    free(d);
-}
-
 static void nccl_settle(void)
 {
     struct comm_device *next, *all;
@@ -113,7 +92,7 @@ static void nccl_settle(void)
     pthread_mutex_unlock(&left_lock);
     for (struct comm_device *d = all; d; d = next) {
         next = d->next;
-        release(d);
+        comm_work_free(d);
     }
 }
 
@@ -135,7 +114,7 @@ static void nccl_free(struct comm_device *d)
     if (!d->is_ending) {
         if (d->comm)
             (void)nccl->ncclCommAbort(d->comm);
-        release(d);
+        comm_work_free(d);
         return;
     }
     pthread_mutex_lock(&left_lock);
@@ -150,7 +129,7 @@ static int nccl_open(const struct comm_device_id *id, int rank, int world, struc
     ncclConfig_t non_blocking = config();
     ncclUniqueId unique;
     ncclResult_t result;
-    int rc = device_new(out, err);
+    int rc = comm_work_new(sizeof(**out), out, err);
 
     if (rc < 0)
         return rc;
@@ -176,7 +155,7 @@ static int nccl_split(struct comm_device *parent, int color, int key, struct com
     *out = NULL;
     if (!parent->comm)
         return ended(err);
-    if (is_in && (rc = device_new(out, err)) < 0)
+    if (is_in && (rc = comm_work_new(sizeof(**out), out, err)) < 0)
         return rc;
     result = nccl->ncclCommSplit(parent->comm, is_in ? color : NCCL_SPLIT_NOCOLOR, key,
                                  is_in ? &(*out)->comm : &unused, &non_blocking);

@@ -26,18 +26,32 @@ static struct comm_work *work_of(struct comm_device *device)
     return (struct comm_work *)device;
 }
 
-int comm_work_open(struct comm_work *out, struct fleet_error *err)
+static int open_work(struct comm_work *work, struct fleet_error *err)
 {
     cudaError_t status;
-    int rc = device_open(&out->device, err);
+    int rc = device_open(&work->device, err);
 
     if (rc < 0)
         return rc;
-    status = cudaEventCreateWithFlags(&out->done, cudaEventDisableTiming);
+    status = cudaEventCreateWithFlags(&work->done, cudaEventDisableTiming);
     if (status == cudaSuccess)
         return 0;
-    rc = device_fail(out->device, status, "make an event", err);
-    device_close(out->device);
+    rc = device_fail(work->device, status, "make an event", err);
+    device_close(work->device);
+    return rc;
+}
+
+int comm_work_new(size_t bytes, struct comm_device **out, struct fleet_error *err)
+{
+    struct comm_device *made = calloc(1, bytes);
+    int rc;
+
+    fleet_assert(made != NULL);
+    rc = open_work(work_of(made), err);
+    if (rc < 0)
+        free(made);
+    else
+        *out = made;
     return rc;
 }
 
@@ -51,11 +65,14 @@ static void free_scratch(struct comm_work *work)
     }
 }
 
-void comm_work_close(struct comm_work *work)
+void comm_work_free(struct comm_device *device)
 {
+    struct comm_work *work = work_of(device);
+
     (void)cudaEventDestroy(work->done);
     free_scratch(work);
     device_close(work->device);
+    free(device);
 }
 
 cudaStream_t comm_work_use(struct comm_work *work, struct backend *queue)

@@ -23,9 +23,10 @@ struct comm_work {
     struct comm_scratch *scratch; /* the newest one; NULL: none yet */
 };
 
-/* *out is zeroed. Errors of device_open(), and -EIO. */
-int comm_work_open(struct comm_work *out, struct fleet_error *err);
-void comm_work_close(struct comm_work *work); /* waits for what uses its memory */
+/* A new struct comm_device of `bytes` bytes, zeroed behind its work. Errors of device_open(), and
+ * -EIO. */
+int comm_work_new(size_t bytes, struct comm_device **out, struct fleet_error *err);
+void comm_work_free(struct comm_device *device); /* waits for what uses its memory */
 
 /* Work goes into the stream of `queue` from now on. */
 cudaStream_t comm_work_use(struct comm_work *work, struct backend *queue);

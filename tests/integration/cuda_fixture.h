@@ -28,6 +28,7 @@
 #include "libfleet/base/cleanup.h"
 #include "libfleet/base/file.h"
 #include "libfleet/base/strbuf.h"
+#include "tests/support/job_killer.h"
 #include "tests/support/job_run.h"
 
 #define LIMIT_S     600.0
@@ -131,6 +132,60 @@ static inline void expect_success(const struct job_run *run, int steps)
         fail_msg("exit %d, problem \"%s\", after %d steps: %s", run->exit_code, run->problem,
                  run->step_count, run->errors);
     assert_int_equal(run->step_count, steps);
+}
+
+/* How a job is trained, as run_on("cuda", …). */
+typedef void (*cuda_train)(const char *path, const char *workers, job_run_watch watch,
+                           void *context, struct job_run *out);
+
+static inline void train_on_cuda(const char *path, const char *workers, job_run_watch watch,
+                                 void *context, struct job_run *out)
+{
+    run_on("cuda", path, workers, watch, context, out);
+}
+
+/* A job on two workers that kills one of its trainers. */
+struct struck_job {
+    const struct model *model;
+    const char *strategy;
+    bool saves; /* it saves each step, and may need that: no worker has all of the state */
+    int every;  /* as the killer's */
+    cuda_train train;
+};
+
+/* For job_strike_until_hit(), `context` is a struck_job: was a trainer killed before the job was
+ * over? Then the weights are those of one worker that is left alone. */
+static inline bool strike_one_of_two(const void *context, int steps)
+{
+    const struct struck_job *job = context;
+    struct model model = *job->model;
+    FLEET_AUTO_FREE char *path = NULL, *saved = fleet_file_join(folder, "saved");
+    struct job_killer killer = {.every = job->every, .rounds = 1, .victims = 1, .first = true};
+    struct job_run calm, struck;
+    bool is_hit;
+
+    model.steps = steps;
+    path = write_divided_job(&model, job->saves ? "checkpoint: {path: saved, everySteps: 1}, " : "",
+                             job->strategy);
+    job_run_remove(saved);
+    job_run_may_lose_state = job->saves;
+    job->train(path, "2", job_killer_watch, &killer, &struck);
+    job_run_may_lose_state = false;
+    if (job->saves && struck.exit_code != 0)
+        fail_msg("exit %d: %s", struck.exit_code, struck.errors);
+    if (!job->saves)
+        expect_success(&struck, steps);
+    is_hit = killer.sent > 0 && struck.restart_count > 0;
+    job_run_remove(saved);
+    if (is_hit) {
+        job->train(path, "1", NULL, NULL, &calm);
+        expect_success(&calm, steps);
+        assert_string_equal(struck.sha256, calm.sha256);
+        job_run_release(&calm);
+        job_run_remove(saved);
+    }
+    job_run_release(&struck);
+    return is_hit;
 }
 
 static inline void expect_within(const struct job_run *run, const struct job_run *cpu,

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "tests/integration/comm_processes.h"
+#include "tests/integration/comm_faults.h"
 
 #define WORLD  3
 #define VICTIM 1
@@ -20,9 +20,7 @@
 #define SMALL  5
 
 static const struct comm_way *const way = &comm_ways[5];
-static char folder[] = "/tmp/fleet-ipc-XXXXXX", reached[64], fault[128];
-
-static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false, "ipc"};
+static char fault[128];
 
 /* Element i of message `number` of rank `from`. */
 static float value_of(int from, int number, int64_t i)
@@ -140,15 +138,16 @@ static void expect_end(const struct comm_outcome *out, int rank, long n)
 
 static void test_comm_ipc__each_call_that_fails_is_one_clear_error(void **state)
 {
+    const struct comm_way host = comm_host_way("ipc");
     struct comm_outcome out[COMM_PROCESSES_MAX];
     long n = 1, failures = 0;
 
     (void)state;
     for (;; n++) {
-        (void)snprintf(fault, sizeof(fault), "%ld:999:%s", n, reached);
-        (void)unlink(reached);
+        (void)snprintf(fault, sizeof(fault), "%ld:999:%s", n, comm_fault_file);
+        comm_fault_forget();
         comm_processes_run(WORLD, &host, fault_body, NULL, -1, out);
-        if (access(reached, F_OK) != 0)
+        if (!comm_fault_is_reached())
             break;
         for (int r = 0; r < WORLD; r++)
             expect_end(&out[r], r, n);
@@ -171,6 +170,7 @@ static int unknown_body(struct comm *comm, const void *argument, struct fleet_er
 
 static void test_comm_ipc__another_name_is_refused(void **state)
 {
+    const struct comm_way host = comm_host_way("ipc");
     struct comm_outcome out[COMM_PROCESSES_MAX];
 
     (void)state;
@@ -179,24 +179,6 @@ static void test_comm_ipc__another_name_is_refused(void **state)
         assert_int_equal(out[r].rc, -EINVAL);
         assert_string_equal(out[r].text, "FLEET_CUDA_COMM: 'tcp' is neither nccl nor ipc");
     }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    if (!mkdtemp(folder))
-        return -1;
-    (void)snprintf(reached, sizeof(reached), "%s/reached", folder);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-
-    (void)state;
-    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command) == 0 ? 0 : -1;
 }
 
 int main(void)
@@ -210,8 +192,5 @@ int main(void)
         cmocka_unit_test(test_comm_ipc__another_name_is_refused),
     };
 
-    if (!comm_has_way(way))
-        return 0;
-    return comm_on_gpu() ? cmocka_run_group_tests(on_gpu, set_up, tear_down)
-                         : cmocka_run_group_tests(tests, set_up, tear_down);
+    return comm_faults_run(way, tests, on_gpu);
 }

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "tests/integration/comm_processes.h"
+#include "tests/integration/comm_faults.h"
 
 #define WORLD    2
 #define VICTIM   1
@@ -24,7 +24,6 @@
 #define INTERNAL 3   /* ncclInternalError */
 
 static const struct comm_way *const way = COMM_WAY_NCCL;
-static char folder[] = "/tmp/fleet-nccl-XXXXXX", reached[64];
 
 struct fault {
     const char *variable;
@@ -179,9 +178,9 @@ static int run_with_fault(struct comm *comm, const void *argument, struct fleet_
 
 static void run(const struct fault *fault, int victim, struct comm_outcome out[COMM_PROCESSES_MAX])
 {
-    static const struct comm_way host = {"host", COMM_NEIGHBOURS_TCP, 1, false, false, NULL};
+    const struct comm_way host = comm_host_way(NULL);
 
-    (void)setenv("FAKE_NCCL_FOLDER", folder, 1);
+    (void)setenv("FAKE_NCCL_FOLDER", comm_faults_folder, 1);
     comm_processes_run(WORLD, &host, run_with_fault, fault, victim, out);
 }
 
@@ -218,10 +217,10 @@ static long fail_each(int code)
 
     for (;; n++) {
         struct fault fault = {.variable = "FAKE_NCCL_FAIL"};
-        (void)snprintf(fault.value, sizeof(fault.value), "%ld:%d:%s", n, code, reached);
-        (void)unlink(reached);
+        (void)snprintf(fault.value, sizeof(fault.value), "%ld:%d:%s", n, code, comm_fault_file);
+        comm_fault_forget();
         run(&fault, -1, out);
-        if (access(reached, F_OK) != 0)
+        if (!comm_fault_is_reached())
             break;
         for (int r = 0; r < WORLD; r++)
             expect_end(&out[r], r, n);
@@ -247,31 +246,13 @@ static void test_comm_nccl__nobody_waits_for_a_rank_whose_call_hangs(void **stat
     (void)state;
     for (long n = 1;; n++) {
         struct fault fault = {.variable = "FAKE_NCCL_HANG", .deadline_ms = HUNG_MS};
-        (void)snprintf(fault.value, sizeof(fault.value), "%ld:%s", n, reached);
-        (void)unlink(reached);
+        (void)snprintf(fault.value, sizeof(fault.value), "%ld:%s", n, comm_fault_file);
+        comm_fault_forget();
         run(&fault, VICTIM, out);
         expect_end(&out[0], 0, n);
-        if (access(reached, F_OK) != 0)
+        if (!comm_fault_is_reached())
             break;
     }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    if (!comm_has_way(way) || !mkdtemp(folder))
-        return comm_has_way(way) ? -1 : 0;
-    (void)snprintf(reached, sizeof(reached), "%s/reached", folder);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-
-    (void)state;
-    (void)snprintf(command, sizeof(command), "rm -rf %s", folder);
-    return system(command) == 0 ? 0 : -1;
 }
 
 int main(void)
@@ -283,8 +264,5 @@ int main(void)
         cmocka_unit_test(test_comm_nccl__nobody_waits_for_a_rank_whose_call_hangs),
     };
 
-    if (!comm_has_way(way))
-        return 0;
-    return comm_on_gpu() ? cmocka_run_group_tests(on_gpu, set_up, tear_down)
-                         : cmocka_run_group_tests(tests, set_up, tear_down);
+    return comm_faults_run(way, tests, on_gpu);
 }

@@ -5,37 +5,14 @@
  * why there is no GPU. No step is lost, and the weights are those of a job that was left alone.
  */
 #include "tests/integration/cuda_fixture.h"
-#include "tests/support/job_killer.h"
-
-/* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
-static bool strike(const void *context, int steps)
-{
-    struct model model = models[0];
-    FLEET_AUTO_FREE char *path = NULL;
-    struct job_killer killer = {.every = 2, .rounds = 1, .victims = 1, .first = true};
-    struct job_run calm, struck;
-    bool is_hit;
-
-    (void)context;
-    model.steps = steps;
-    path = write_job(&model, "");
-    run_on("cuda", path, "2", job_killer_watch, &killer, &struck);
-    expect_success(&struck, steps);
-    is_hit = killer.sent > 0 && struck.restart_count > 0;
-    if (is_hit) {
-        run_on("cuda", path, "1", NULL, NULL, &calm);
-        expect_success(&calm, steps);
-        assert_string_equal(struck.sha256, calm.sha256);
-        job_run_release(&calm);
-    }
-    job_run_release(&struck);
-    return is_hit;
-}
 
 static void test_cuda__a_killed_trainer_loses_nothing(void **state)
 {
+    const struct struck_job job = {
+        .model = &models[0], .strategy = "{}", .every = 2, .train = train_on_cuda};
+
     (void)state;
-    assert_true(job_strike_until_hit(strike, NULL, 20));
+    assert_true(job_strike_until_hit(strike_one_of_two, &job, 20));
 }
 
 /* The only trainer saves each step and is killed. Does the next one go on from a checkpoint, to the

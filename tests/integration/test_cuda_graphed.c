@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "tests/integration/cuda_fixture.h"
-#include "tests/support/job_killer.h"
 
 #define SETTINGS 3
 
@@ -118,45 +117,15 @@ static void test_cuda_graphed__halves_have_the_bits_of_the_host(void **state)
 
 /* ---- what is lost ---------------------------------------------------------------------------- */
 
-/* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
-static bool strike(const void *context, int steps)
-{
-    struct model model = small;
-    FLEET_AUTO_FREE char *path = NULL;
-    struct job_killer killer = {.every = 3, .rounds = 1, .victims = 1, .first = true};
-    struct job_run calm, struck;
-    bool is_hit;
-
-    (void)context;
-    model.steps = steps;
-    path = write_divided_job(&model, "checkpoint: {path: saved, everySteps: 1}, ", stage_3);
-    job_run_may_lose_state = true;
-    set("FLEET_CUDA_GRAPH", "all");
-    run_on("cuda", path, "2", job_killer_watch, &killer, &struck);
-    set("FLEET_CUDA_GRAPH", NULL);
-    job_run_may_lose_state = false;
-    if (struck.exit_code != 0)
-        fail_msg("exit %d: %s", struck.exit_code, struck.errors);
-    is_hit = killer.sent > 0 && struck.restart_count > 0;
-    if (is_hit) {
-        FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
-        job_run_remove(saved);
-        run_on("cuda", path, "1", NULL, NULL, &calm);
-        expect_success(&calm, steps);
-        assert_string_equal(struck.sha256, calm.sha256);
-        job_run_release(&calm);
-    }
-    job_run_release(&struck);
-    return is_hit;
-}
-
 static void test_cuda_graphed__a_killed_trainer_loses_nothing(void **state)
 {
-    FLEET_AUTO_FREE char *saved = fleet_file_join(folder, "saved");
+    const struct struck_job job = {
+        .model = &small, .strategy = stage_3, .saves = true, .every = 3, .train = train_on_cuda};
 
     (void)state;
-    assert_true(job_strike_until_hit(strike, NULL, 20));
-    job_run_remove(saved);
+    set("FLEET_CUDA_GRAPH", "all");
+    assert_true(job_strike_until_hit(strike_one_of_two, &job, 20));
+    set("FLEET_CUDA_GRAPH", NULL);
 }
 
 /* A connection that breaks while a graph is captured or replayed costs a generation, anything else

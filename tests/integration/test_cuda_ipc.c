@@ -6,7 +6,6 @@
  * also after a killed trainer.
  */
 #include "tests/integration/cuda_fixture.h"
-#include "tests/support/job_killer.h"
 
 static const char by_host[] = "by way of the host's memory";
 
@@ -59,35 +58,19 @@ static void test_cuda_ipc__another_name_is_said(void **state)
     job_run_release(&run);
 }
 
-/* Is the job's trainer killed before the job is over? Then it has the weights of one left alone. */
-static bool strike(const void *context, int steps)
+static void train_by_ipc(const char *path, const char *workers, job_run_watch watch, void *context,
+                         struct job_run *out)
 {
-    struct model model = models[0];
-    FLEET_AUTO_FREE char *path = NULL;
-    struct job_killer killer = {.every = 2, .rounds = 1, .victims = 1, .first = true};
-    struct job_run calm, struck;
-    bool is_hit;
-
-    (void)context;
-    model.steps = steps;
-    path = write_job(&model, "");
-    run_with("ipc", path, "2", job_killer_watch, &killer, &struck);
-    expect_success(&struck, steps);
-    is_hit = killer.sent > 0 && struck.restart_count > 0;
-    if (is_hit) {
-        run_with(NULL, path, "1", NULL, NULL, &calm);
-        expect_success(&calm, steps);
-        assert_string_equal(struck.sha256, calm.sha256);
-        job_run_release(&calm);
-    }
-    job_run_release(&struck);
-    return is_hit;
+    run_with("ipc", path, workers, watch, context, out);
 }
 
 static void test_cuda_ipc__a_killed_trainer_loses_nothing(void **state)
 {
+    const struct struck_job job = {
+        .model = &models[0], .strategy = "{}", .every = 2, .train = train_by_ipc};
+
     (void)state;
-    assert_true(job_strike_until_hit(strike, NULL, 20));
+    assert_true(job_strike_until_hit(strike_one_of_two, &job, 20));
 }
 
 int main(void)
