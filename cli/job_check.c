@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/job_check.h"
 
+#include <stdlib.h>
+
 #include "cli/job_file.h"
 #include "cli/machine_check.h"
 #include "cli/system/processors.h"
@@ -60,6 +62,7 @@ static void check_text(struct fleetjob *job, const struct job_check_options *opt
                                   .world_size = options->world_size,
                                   .threads = thread_count(job, options),
                                   .on_one_machine = options->command == JOB_CHECK_RUN,
+                                  .cuda_comm = getenv("FLEET_CUDA_COMM"),
                                   .policy = options->policy};
 
     check->has_plan = judge_job(job, &judge, &check->plan, &check->errors, &check->warnings);

@@ -10,8 +10,10 @@
 
 #include "libfleet/base/assert.h"
 #include "libfleet/base/error.h"
+#include "libfleet/plan/runtime_memory.h"
 
 _Static_assert(sizeof(cudaIpcMemHandle_t) == IPC_HANDLE_SIZE, "a member has a handle");
+_Static_assert(IPC_SLOTS *IPC_PIECE == RUNTIME_WINDOW_BYTES, "the plan counts windows");
 
 #define TRIES_MAX 200
 
@@ -110,7 +112,7 @@ int ipc_window_make(struct cuda_device *device, struct ipc_board *board,
                     struct fleet_error *err)
 {
     struct ipc_window *w = calloc(1, sizeof(*w));
-    size_t bytes = (size_t)world * IPC_SLOTS * IPC_PIECE;
+    size_t bytes = (size_t)world * RUNTIME_WINDOW_BYTES;
     cudaStream_t stream = device->streams[DEVICE_QUEUES - 1];
     void *memory = NULL;
     int rc;

@@ -37,7 +37,7 @@ cli:                  cli controller/fleetjob agent/runtime/data agent/runtime/i
 cli:                  agent/runtime/calibrate
 cuda:                 cuda agent/runtime/backend/backend.h agent/runtime/comm/comm.h
 cuda:                 agent/runtime/comm/device.h libfleet/base libfleet/program
-cuda:                 libfleet/plan/gpu_scratch.h
+cuda:                 libfleet/plan/gpu_scratch.h libfleet/plan/runtime_memory.h
 distributed:          distributed include/fleet agent/runtime/comm libfleet/base
 distributed:          libfleet/autoparallel/mesh libfleet/strategy
 distributed:          libfleet/checkpoint/safetensors

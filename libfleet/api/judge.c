@@ -152,6 +152,8 @@ static struct plan_request make_request(const struct fleetjob *job,
     const struct fleetjob_spec *spec = &job->spec;
     int64_t world = options->world_size > 0 ? options->world_size
                                             : fleetjob_world_size(job, spec->worker.replicas);
+    const char *in_template = memory_limit_variable(job, "FLEET_CUDA_COMM");
+    const char *comm = in_template ? in_template : options->cuda_comm;
     struct plan_request request;
 
     if (options->world_size == 0 &&
@@ -175,6 +177,7 @@ static struct plan_request make_request(const struct fleetjob *job,
     request.encrypts =
         spec->run_policy.data_encryption == FLEETJOB_ENCRYPTION_AES_GCM ||
         (spec->run_policy.data_encryption == FLEETJOB_ENCRYPTION_AUTO && options->encrypts_data);
+    request.shares_gpus = comm && strcmp(comm, "ipc") == 0;
     return request;
 }
 

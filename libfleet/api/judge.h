@@ -20,13 +20,14 @@ struct fleet_errors;
 struct fleetjob;
 
 struct judge_options {
-    bool in_cluster;     /* as in validation.h */
-    bool without_image;  /* the same */
-    bool only_explain;   /* settings that cannot run are listed in the plan, and are no errors */
-    int64_t world_size;  /* ranks; 0 = as `worker` says */
-    int threads;         /* compute threads of a trainer; 0 = not known */
-    bool on_one_machine; /* all ranks are; else the processes of a pod are */
-    bool encrypts_data;  /* of jobs whose dataEncryption is Auto */
+    bool in_cluster;       /* as in validation.h */
+    bool without_image;    /* the same */
+    bool only_explain;     /* settings that cannot run are listed in the plan, and are no errors */
+    int64_t world_size;    /* ranks; 0 = as `worker` says */
+    int threads;           /* compute threads of a trainer; 0 = not known */
+    bool on_one_machine;   /* all ranks are; else the processes of a pod are */
+    bool encrypts_data;    /* of jobs whose dataEncryption is Auto */
+    const char *cuda_comm; /* FLEET_CUDA_COMM of workers whose template has none; NULL = none */
     const enum strategy_policy *policy; /* instead of the job's; NULL = the job's */
 };
 

@@ -23,7 +23,7 @@ static int64_t process_bytes(const struct fleetjob *job)
     return (job->spec.worker.processes_per_pod + 1) * MEMORY_LIMIT_PROCESS_BYTES; /* the agent */
 }
 
-bool memory_limit_is_on_gpu(const struct fleetjob *job)
+const char *memory_limit_variable(const struct fleetjob *job, const char *name)
 {
     const cJSON *variable,
         *env = job->spec.worker.template_
@@ -32,13 +32,20 @@ bool memory_limit_is_on_gpu(const struct fleetjob *job)
 
     cJSON_ArrayForEach(variable, env)
     {
-        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(variable, "name"));
+        const char *set = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(variable, "name"));
         const char *value =
             cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(variable, "value"));
-        if (name && value && strcmp(name, "FLEET_BACKEND") == 0)
-            return strcmp(value, "cuda") == 0;
+        if (set && value && strcmp(set, name) == 0)
+            return value;
     }
-    return false;
+    return NULL;
+}
+
+bool memory_limit_is_on_gpu(const struct fleetjob *job)
+{
+    const char *backend = memory_limit_variable(job, "FLEET_BACKEND");
+
+    return backend && strcmp(backend, "cuda") == 0;
 }
 
 int64_t memory_limit_needed(const struct fleetjob *job, const struct plan *plan)

@@ -19,7 +19,10 @@ struct fleet_errors;
  * itself. */
 #define MEMORY_LIMIT_PROCESS_BYTES ((int64_t)12 << 20)
 
-/* Does the template's first container set FLEET_BACKEND to cuda? */
+/* What the template's first container sets a variable to; NULL: it has no such value. */
+const char *memory_limit_variable(const struct fleetjob *job, const char *name);
+
+/* Does it set FLEET_BACKEND to cuda? */
 bool memory_limit_is_on_gpu(const struct fleetjob *job);
 
 /* Bytes that one worker of the job needs at most: its trainers, a checkpoint, the processes. On a

@@ -8,9 +8,13 @@
 #include "libfleet/plan/gpu_scratch.h"
 #include "libfleet/plan/memory_plan.h"
 #include "libfleet/plan/ownership.h"
+#include "libfleet/plan/runtime_hierarchy.h"
 #include "libfleet/plan/runtime_memory.h"
 #include "libfleet/plan/tree.h"
 #include "libfleet/program/ops/operand.h"
+
+/* Axes along which the ranks of a replica lie. */
+#define CELLS (OP_GROUP_MODEL | OP_GROUP_SEQUENCE | OP_GROUP_PIPELINE)
 
 /* Kernels share one piece of working memory. */
 static size_t scratch_bytes(const struct program *program)
@@ -100,6 +104,30 @@ static size_t exchange_bytes(const struct plan *plan)
     return sum;
 }
 
+/* Without NCCL, each communicator has a window: of the world, of groups, of blocks of replicas. A
+ * rank uses the groups of its replica and of its replicas always. */
+static size_t window_bytes(const struct plan *plan)
+{
+    const struct strategy *s = &plan->selection.final;
+    int replicas = group_size(plan, OP_GROUP_REPLICAS), block = 0, ranks = plan->world;
+    bool is_used[OP_GROUP_WORLD + 1] = {[OP_GROUP_REPLICAS] = true, [CELLS] = true};
+
+    for (int i = 0; i < plan->program.op_count; i++) {
+        const struct program_op *op = &plan->program.ops[i];
+        if (op->kind != OP_ALL_GATHER || !op->attributes.owned) /* by the replicas' */
+            is_used[op->attributes.group] = true;
+    }
+    for (unsigned int axes = 1; axes <= OP_GROUP_WORLD; axes++) {
+        int size = group_size(plan, axes);
+        ranks += is_used[axes] && size > 1 && size < plan->world ? size : 0;
+    }
+    if (s->use_hierarchical_allreduce && replicas > 1)
+        block = runtime_hierarchy_block(s->hierarchical_allreduce_inter_nranks, replicas);
+    if (block > 0)
+        ranks += block + replicas / block;
+    return plan->shares_gpus && plan->world > 1 ? (size_t)ranks * RUNTIME_WINDOW_BYTES : 0;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* A GPU runs a program that was rewritten for it, with another arena and other working memory. */
@@ -132,7 +160,7 @@ void gpu_memory_plan(const struct plan *plan, struct gpu_memory *out)
     out->bytes[PLAN_BYTES_INPUTS] -= ahead;
     out->bytes[PLAN_BYTES_BUFFERS] = memory[MEMORY_BUFFERS];
     out->bytes[PLAN_BYTES_SCRATCH] = memory[MEMORY_SCALARS] + scratch_bytes(&plan->program);
-    out->bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan);
+    out->bytes[PLAN_BYTES_EXCHANGE] = exchange_bytes(plan) + window_bytes(plan);
     out->bytes[PLAN_BYTES_HOST] = 0;
     if (!plan->by_formula[PLAN_BYTES_ACTIVATIONS])
         use_gpu_program(plan, out);

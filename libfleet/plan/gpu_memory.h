@@ -16,8 +16,8 @@ struct gpu_memory {
     size_t host;                    /* of the host: pinned, and touched before the first step */
 };
 
-/* Of the rank that needs most. `plan` has a program. With cuBLASLt, and with NCCL for more than one
- * rank. */
+/* Of the rank that needs most. `plan` has a program. With cuBLASLt. More than one rank exchange by
+ * NCCL, or through memory that they share (plan_request.shares_gpus). */
 void gpu_memory_plan(const struct plan *plan, struct gpu_memory *out);
 
 /* The sum of out->bytes. */

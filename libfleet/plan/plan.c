@@ -136,6 +136,7 @@ int plan_build(const struct plan_request *request, struct plan *out, struct flee
                         .threads = request->threads > 0 ? request->threads : 1,
                         .machine_ranks = request->machine_ranks,
                         .encrypts = request->encrypts,
+                        .shares_gpus = request->shares_gpus,
                         .has_buddies = request->has_buddies,
                         .is_greedy = request->options &&
                                      request->options->partition == STRATEGY_PARTITION_GREEDY,

@@ -76,7 +76,8 @@ struct plan_request {
     int threads;         /* compute threads of a rank; 0: not known, counted as one */
     int machine_ranks;   /* of one machine; they follow each other. 0: not known, counted as one */
     bool encrypts;       /* runPolicy.dataEncryption */
-    bool has_buddies;    /* runPolicy.elastic.replicas: a second holder for what one would hold */
+    bool shares_gpus; /* ranks exchange through GPU memory that they share: FLEET_CUDA_COMM=ipc */
+    bool has_buddies; /* runPolicy.elastic.replicas: a second holder for what one would hold */
     /* For a trainer: its number of ranks changes, so settings that need several ranks stay on, and
      * the state is the same for any number. */
     bool keeps_settings;
@@ -134,7 +135,7 @@ struct plan {
     struct pipeline_shape schedule; /* of each replica */
     int world, threads;
     int machine_ranks;              /* as requested */
-    bool encrypts;                  /* likewise */
+    bool encrypts, shares_gpus;     /* likewise */
     size_t connection_bytes;        /* a part of the exchange */
     bool has_buddies, is_greedy;    /* as requested: how state is divided */
     bool by_operator;               /* likewise: strategyOptions.operatorDivisions */

@@ -55,6 +55,10 @@ size_t runtime_received_bytes(int64_t count, int ranks, int64_t inputs, size_t s
 size_t runtime_halves_at(int64_t count, int ranks);
 size_t runtime_halves_bytes(int64_t count, int ranks);
 
+/* On a GPU whose memory ranks share (comm_ipc): what each communicator of a rank takes for each of
+ * its ranks. */
+#define RUNTIME_WINDOW_BYTES ((size_t)2 << 20)
+
 /* Bytes of the statistics that the micro-batches of a group leave for `buffers` elements of running
  * ones: at work, committed, and the vote's two copies. */
 size_t runtime_leaf_bytes(int64_t leaves, int64_t buffers);

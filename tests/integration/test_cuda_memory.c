@@ -6,6 +6,7 @@
  */
 #include "libfleet/base/json.h"
 #include "libfleet/plan/gpu_scratch.h"
+#include "libfleet/plan/runtime_memory.h"
 #include "tests/integration/cuda_fixture.h"
 
 #define OFF_BY 0.01 /* of the planned bytes without the workspace of cuBLASLt, a constant */
@@ -130,6 +131,36 @@ static void test_cuda_memory__settings_allocate_what_is_planned(void **state)
     }
 }
 
+/* Without NCCL: windows of the world, of groups (of tensors, of a replica, of replicas), of blocks,
+ * of their leaders. */
+static void test_cuda_memory__shared_windows_are_planned(void **state)
+{
+    static const struct {
+        const char *strategy, *workers;
+        double windows; /* ranks of all communicators */
+    } rows[] = {{"{}", "2", 2},
+                {"{sharding: true, sharding_configs: {stage: 3}, "
+                 "hybrid_configs: {mp_degree: 2, sharding_degree: 2}}",
+                 "4", 4 + 2 + 2 + 2},
+                {"{use_hierarchical_allreduce: true, hierarchical_allreduce_inter_nranks: 2}", "4",
+                 4 + 2 + 2}};
+
+    (void)state;
+    for (size_t i = 0; i < FLEET_COUNT(rows); i++) {
+        FLEET_AUTO_FREE char *path = write_divided_job(&models[0], "", rows[i].strategy);
+        double plan = -planned(path, rows[i].workers);
+        double most = -measure(path, models[0].steps, rows[i].workers).most_bytes;
+
+        set("FLEET_CUDA_COMM", "ipc");
+        plan += planned(path, rows[i].workers);
+        most += measure(path, models[0].steps, rows[i].workers).most_bytes;
+        set("FLEET_CUDA_COMM", NULL);
+        if (plan != rows[i].windows * (double)RUNTIME_WINDOW_BYTES || most != plan)
+            fail_msg("%s on %s: planned %.0f bytes, allocated %.0f", rows[i].strategy,
+                     rows[i].workers, plan, most);
+    }
+}
+
 /* Twelve steps take as many allocations as four. */
 static void test_cuda_memory__steps_allocate_nothing(void **state)
 {
@@ -152,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuda_memory__models_allocate_what_is_planned),
         cmocka_unit_test(test_cuda_memory__settings_allocate_what_is_planned),
+        cmocka_unit_test(test_cuda_memory__shared_windows_are_planned),
         cmocka_unit_test(test_cuda_memory__steps_allocate_nothing),
     };
 
