@@ -17,55 +17,68 @@ refuses() { # refuses JOB MEMBERS PODS WORDS…
         field_is "$1" reason InvalidSpec
 }
 
-@test "scaled to numbers that are no multiple of a replica: spares are counted, and used first" {
-    start_endless cells 'minReplicas: 1, maxReplicas: 5' replicas=4 strategy="$stages"
-    eventually "$LIMIT" trains_with cells 4 4
-    kubectl scale fj cells --replicas=5
-    eventually "$LIMIT" trains_with cells 4 5
-    eventually "$LIMIT" field_is cells workers.spares 1
+scale_with_spares() {
+    start_endless cells 'minReplicas: 1, maxReplicas: 5' replicas=4 strategy="$stages" || return
+    eventually "$LIMIT" trains_with cells 4 4 || return
+    kubectl scale fj cells --replicas=5 || return
+    eventually "$LIMIT" trains_with cells 4 5 || return
+    eventually "$LIMIT" field_is cells workers.spares 1 || return
     eventually "$LIMIT" condition_says cells Accepted Valid \
-        'of 5 workers 4 train and 1 wait as spares: 2 ranks share a model'
-    eventually "$LIMIT" condition_says cells Running '4 workers train'
-    eventually "$LIMIT" field_is cells reason ''
-    eventually "$LIMIT" describes cells SpecWarning 'of 5 workers 4 train and 1 wait as spares'
+        'of 5 workers 4 train and 1 wait as spares: 2 ranks share a model' || return
+    eventually "$LIMIT" condition_says cells Running '4 workers train' || return
+    eventually "$LIMIT" field_is cells reason '' || return
+    eventually "$LIMIT" describes cells SpecWarning 'of 5 workers 4 train and 1 wait as spares' ||
+        return
     echo "the spare takes the seat of a lost worker"
-    kubectl delete pod cells-worker-3-0 --wait=false
-    eventually "$LIMIT" log_has cells-worker-4-0 'Joined a generation'
-    eventually "$LIMIT" trains_with cells 4 5
-    kubectl scale fj cells --replicas=3
-    eventually "$LIMIT" trains_with cells 2 3
-    eventually "$LIMIT" condition_says cells Accepted 'of 3 workers 2 train and 1 wait as spares'
+    kubectl delete pod cells-worker-3-0 --wait=false || return
+    eventually "$LIMIT" log_has cells-worker-4-0 'Joined a generation' || return
+    eventually "$LIMIT" trains_with cells 4 5 || return
+    kubectl scale fj cells --replicas=3 || return
+    eventually "$LIMIT" trains_with cells 2 3 || return
+    eventually "$LIMIT" condition_says cells Accepted 'of 3 workers 2 train and 1 wait as spares' ||
+        return
     echo "one worker is no replica"
-    kubectl scale fj cells --replicas=1
-    eventually "$LIMIT" refuses cells 2 3 'pp_degree 2 does not divide 1 worker; nearest possible: 2 workers'
-    kubectl scale fj cells --replicas=4
-    eventually "$LIMIT" trains_with cells 4 4
+    kubectl scale fj cells --replicas=1 || return
+    eventually "$LIMIT" refuses cells 2 3 'pp_degree 2 does not divide 1 worker; nearest possible: 2 workers' ||
+        return
+    kubectl scale fj cells --replicas=4 || return
+    eventually "$LIMIT" trains_with cells 4 4 || return
     run kubectl scale fj cells --replicas=6
     echo "$output"
-    [ "$status" != 0 ] && [[ $output == *'replicas must not be above maxReplicas'* ]]
-    stops_like_reference cells
-    field_is cells restarts.count 0
+    [ "$status" != 0 ] && [[ $output == *'replicas must not be above maxReplicas'* ]] || return
+    stops_like_reference cells || return
+    unless_missed cells field_is cells restarts.count 0 || return
     [[ "$(field cells 'restarts.history[*].lostSteps')" =~ ^(0( 0)*)?$ ]]
+}
+
+@test "scaled to numbers that are no multiple of a replica: spares are counted, and used first" {
+    none_missed cells scale_with_spares
     remove_job cells
 }
 
 # The checkpoint of two stages is read by two ranks that share each tensor, here and in `fleetjob
 # run`.
-@test "other degrees go on from a checkpoint; a job of fixed size refuses what fits no grid" {
+change_degrees() {
     local step
-    start_endless degrees '' replicas=2 strategy="$stages"
-    kubectl scale fj degrees --replicas=3
-    eventually "$LIMIT" refuses degrees 2 2 'pp_degree 2 does not divide 3 workers; nearest possible: 2 or 4 workers'
-    kubectl scale fj degrees --replicas=2
-    stops_like_reference degrees
+    start_endless degrees '' replicas=2 strategy="$stages" || return
+    kubectl scale fj degrees --replicas=3 || return
+    eventually "$LIMIT" refuses degrees 2 2 'pp_degree 2 does not divide 3 workers; nearest possible: 2 or 4 workers' ||
+        return
+    kubectl scale fj degrees --replicas=2 || return
+    stops_like_reference degrees || return
     step=$(field degrees checkpoint.step)
-    cp -r "$(volumes)/degrees" "$BATS_TEST_TMPDIR/checkpoints"
-    of_other_degrees $((step + 20)) "$(volumes)/degrees" | kubectl apply -f -
-    becomes degrees Succeeded
-    field_is degrees result.steps $((step + 20))
-    field_is degrees 'rendezvous.lineage[-1:].firstStep' $((step + 1))
-    field_is degrees restarts.count 0
+    rm -rf "$BATS_TEST_TMPDIR/checkpoints"
+    cp -r "$(volumes)/degrees" "$BATS_TEST_TMPDIR/checkpoints" || return
+    of_other_degrees $((step + 20)) "$(volumes)/degrees" | kubectl apply -f - || return
+    becomes degrees Succeeded || return
+    field_is degrees result.steps $((step + 20)) || return
+    field_is degrees 'rendezvous.lineage[-1:].firstStep' $((step + 1)) || return
+    unless_missed degrees field_is degrees restarts.count 0 || return
     field_is degrees result.weightsSha256 "$(weights_of_other_degrees $((step + 20)))"
+}
+
+@test "other degrees go on from a checkpoint; a job of fixed size refuses what fits no grid" {
+    none_missed degrees change_degrees
     remove_job degrees
 }
 
@@ -118,6 +131,7 @@ start_metrics() { # start_metrics VALUE: a file
     local folder=$BATS_FILE_TMPDIR port
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=metrics \
         -keyout "$folder/metrics.key" -out "$folder/metrics.crt" 2>/dev/null
+    rm -f "$folder/port"
     mkfifo "$folder/port"
     python3 e2e/metrics_api.py "$folder/metrics.crt" "$folder/metrics.key" "$1" \
         >"$folder/port" 2>"$folder/metrics.log" 3>&- &
@@ -156,28 +170,33 @@ teardown_file() {
     stop_installation
 }
 
-@test "a HorizontalPodAutoscaler keeps a job between its bounds, and follows a metric" {
-    start_endless autoscaled 'minReplicas: 2, maxReplicas: 4' replicas=2 strategy="$stages"
-    autoscaler 3 4 | kubectl apply -f -
-    eventually "$LIMIT" trains_with autoscaled 2 3
-    eventually "$LIMIT" autoscaler_says ScalingActive FailedGetExternalMetric
-    eventually "$LIMIT" autoscaler_says AbleToScale SucceededGetScale
-    eventually "$LIMIT" autoscaler_sees 3
+autoscale() {
+    start_endless autoscaled 'minReplicas: 2, maxReplicas: 4' replicas=2 strategy="$stages" ||
+        return
+    autoscaler 3 4 | kubectl apply -f - || return
+    eventually "$LIMIT" trains_with autoscaled 2 3 || return
+    eventually "$LIMIT" autoscaler_says ScalingActive FailedGetExternalMetric || return
+    eventually "$LIMIT" autoscaler_says AbleToScale SucceededGetScale || return
+    eventually "$LIMIT" autoscaler_sees 3 || return
     echo 4 >"$BATS_TEST_TMPDIR/nodes"
-    start_metrics "$BATS_TEST_TMPDIR/nodes"
-    eventually "$LIMIT" trains_with autoscaled 4 4
-    eventually "$LIMIT" autoscaler_says ScalingActive ValidMetricFound
+    start_metrics "$BATS_TEST_TMPDIR/nodes" || return
+    eventually "$LIMIT" trains_with autoscaled 4 4 || return
+    eventually "$LIMIT" autoscaler_says ScalingActive ValidMetricFound || return
     echo 2 >"$BATS_TEST_TMPDIR/nodes"
-    autoscaler 2 4 | kubectl apply -f -
-    eventually "$LIMIT" trains_with autoscaled 2 2
+    autoscaler 2 4 | kubectl apply -f - || return
+    eventually "$LIMIT" trains_with autoscaled 2 2 || return
     echo "more than the job allows"
-    autoscaler 5 5 | kubectl apply -f -
-    eventually "$LIMIT" autoscaler_says AbleToScale FailedUpdateScale
-    trains_with autoscaled 2 2
-    kubectl delete hpa autoscaled
-    stop_metrics
-    field_is autoscaled restarts.count 0
+    autoscaler 5 5 | kubectl apply -f - || return
+    eventually "$LIMIT" autoscaler_says AbleToScale FailedUpdateScale || return
+    trains_with autoscaled 2 2 || return
+    kubectl delete hpa autoscaled || return
+    stop_metrics || return
+    unless_missed autoscaled field_is autoscaled restarts.count 0 || return
     [[ "$(field autoscaled 'restarts.history[*].lostSteps')" =~ ^(0( 0)*)?$ ]]
+}
+
+@test "a HorizontalPodAutoscaler keeps a job between its bounds, and follows a metric" {
+    none_missed autoscaled autoscale
     remove_job autoscaled
 }
 

@@ -9,31 +9,40 @@ setup_file() {
     start_installation
 }
 
-@test "scaled from 2 to 4 to 3 while it trains" {
-    start_endless scaled 'minReplicas: 1, maxReplicas: 4' replicas=2
-    kubectl scale fj scaled --replicas=4
-    eventually "$LIMIT" trains_with scaled 4
-    kubectl scale fj scaled --replicas=3
-    eventually "$LIMIT" trains_with scaled 3
-    stops_like_reference scaled
-    field_is scaled restarts.count 0
+scale_up_and_down() {
+    start_endless scaled 'minReplicas: 1, maxReplicas: 4' replicas=2 || return
+    kubectl scale fj scaled --replicas=4 || return
+    eventually "$LIMIT" trains_with scaled 4 || return
+    kubectl scale fj scaled --replicas=3 || return
+    eventually "$LIMIT" trains_with scaled 3 || return
+    stops_like_reference scaled || return
+    unless_missed scaled field_is scaled restarts.count 0 || return
     [[ "$(field scaled 'restarts.history[*].lostSteps')" =~ ^(0( 0)*)?$ ]]
+}
+
+@test "scaled from 2 to 4 to 3 while it trains" {
+    none_missed scaled scale_up_and_down
     remove_job scaled
 }
 
 # Each generation begins with the step after the last one of the generation before.
-@test "suspended and resumed: no step is lost or done twice" {
+suspend_and_resume() {
     local step
-    start_endless suspended ''
-    stops_like_reference suspended
-    eventually "$LIMIT" no_pods_of suspended
+    start_endless suspended '' || return
+    stops_like_reference suspended || return
+    eventually "$LIMIT" no_pods_of suspended || return
     step=$(field suspended checkpoint.step)
-    eventually "$LIMIT" field_is suspended progress.step "$step"
-    kubectl patch fj suspended --type merge -p '{"spec": {"runPolicy": {"suspend": false}}}'
-    eventually "$LIMIT" field_at_least suspended progress.step $((step + 1))
-    field_is suspended 'rendezvous.lineage[-1:].firstStep' $((step + 1))
-    field_is suspended restarts.count 0
+    eventually "$LIMIT" field_is suspended progress.step "$step" || return
+    kubectl patch fj suspended --type merge -p '{"spec": {"runPolicy": {"suspend": false}}}' ||
+        return
+    eventually "$LIMIT" field_at_least suspended progress.step $((step + 1)) || return
+    field_is suspended 'rendezvous.lineage[-1:].firstStep' $((step + 1)) || return
+    unless_missed suspended field_is suspended restarts.count 0 || return
     stops_like_reference suspended
+}
+
+@test "suspended and resumed: no step is lost or done twice" {
+    none_missed suspended suspend_and_resume
     remove_job suspended
 }
 

@@ -46,41 +46,49 @@ resize() { # resize JOB REPLICAS
     kubectl scale fj "$1" --replicas="$2"
 }
 
-@test "a search finds the strategy; a resize keeps it if it fits, and else changes it" {
+resize_what_was_searched() {
     local folder step first
+    rm -rf "$BATS_TEST_TMPDIR/here" # of a scenario that is played again
     folder=$(volume_folder searched)
     auto_file searched 2 1000000 'parallel_mode: auto_parallel' "$folder" |
-        sed 's/replicas: 2/&\n    minReplicas: 1\n    maxReplicas: 4/' | kubectl apply -f -
-    eventually "$LIMIT" describes searched StrategyChosen 'recursive_programming for 2 ranks: data 2'
-    eventually "$LIMIT" describes searched 'predicted: ' 'ms an update' 'a rank'
-    eventually "$LIMIT" field_is searched plan.search.mode recursive_programming
-    eventually "$LIMIT" field_is searched 'plan.search.ahead[*].workers' '1 2 4'
-    eventually "$LIMIT" field_at_least searched progress.step 1
+        sed 's/replicas: 2/&\n    minReplicas: 1\n    maxReplicas: 4/' | kubectl apply -f - ||
+            return
+    eventually "$LIMIT" describes searched StrategyChosen 'recursive_programming for 2 ranks: data 2' ||
+        return
+    eventually "$LIMIT" describes searched 'predicted: ' 'ms an update' 'a rank' || return
+    eventually "$LIMIT" field_is searched plan.search.mode recursive_programming || return
+    eventually "$LIMIT" field_is searched 'plan.search.ahead[*].workers' '1 2 4' || return
+    eventually "$LIMIT" field_at_least searched progress.step 1 || return
     echo "four workers share two micro-batches, so two share each tensor"
-    resize searched 4
-    eventually "$LIMIT" describes searched StrategyChosen 'for 4 ranks: data 2, model 2'
-    eventually "$LIMIT" trains_with searched 4 4
+    resize searched 4 || return
+    eventually "$LIMIT" describes searched StrategyChosen 'for 4 ranks: data 2, model 2' || return
+    eventually "$LIMIT" trains_with searched 4 4 || return
     # that of the two workers: the four save nothing before the next resize
-    eventually "$LIMIT" field_at_least searched checkpoint.step 1
+    eventually "$LIMIT" field_at_least searched checkpoint.step 1 || return
     first=$(field searched checkpoint.step)
-    eventually "$LIMIT" field_at_least searched progress.step $((first + 1))
-    eventually "$LIMIT" field_is searched plan.search.running.model 2
+    eventually "$LIMIT" field_at_least searched progress.step $((first + 1)) || return
+    eventually "$LIMIT" field_is searched plan.search.running.model 2 || return
     echo "two of them fit two workers"
-    resize searched 2
-    eventually "$LIMIT" trains_with searched 2 2
-    eventually "$LIMIT" field_is searched plan.search.running.workers 2
-    field_is searched plan.search.running.model 2
-    kubectl patch fj searched --type merge -p '{"spec": {"runPolicy": {"suspend": true}}}'
-    becomes searched Suspended
-    field_is searched restarts.count 0
+    resize searched 2 || return
+    eventually "$LIMIT" trains_with searched 2 2 || return
+    eventually "$LIMIT" field_is searched plan.search.running.workers 2 || return
+    field_is searched plan.search.running.model 2 || return
+    kubectl patch fj searched --type merge -p '{"spec": {"runPolicy": {"suspend": true}}}' || return
+    becomes searched Suspended || return
+    unless_missed searched field_is searched restarts.count 0 || return
     step=$(($(field searched checkpoint.step) + 10))
     kubectl patch fj searched --type merge \
-        -p "{\"spec\": {\"runPolicy\": {\"suspend\": false}, \"training\": {\"steps\": $step}}}"
-    becomes searched Succeeded
-    field_is searched result.steps "$step"
-    weights_here searched 2 "$first" 'parallel_mode: auto_parallel' here >/dev/null
+        -p "{\"spec\": {\"runPolicy\": {\"suspend\": false}, \"training\": {\"steps\": $step}}}" ||
+            return
+    becomes searched Succeeded || return
+    field_is searched result.steps "$step" || return
+    weights_here searched 2 "$first" 'parallel_mode: auto_parallel' here >/dev/null || return
     field_is searched result.weightsSha256 \
         "$(weights_here searched 4 "$step" 'parallel_mode: auto_parallel' here)"
+}
+
+@test "a search finds the strategy; a resize keeps it if it fits, and else changes it" {
+    none_missed searched resize_what_was_searched
     remove_job searched
 }
 

@@ -145,24 +145,28 @@ END
 }
 
 # docs/install.md, "Certificates".
-@test "another CA and key: jobs train on, their workers find the new hub" {
+change_the_identity() {
     local before uid step
-    start_job rotated replicas=2 steps=1000000
-    eventually "$LIMIT" lines_are_json rotated
+    start_job rotated replicas=2 steps=1000000 || return
+    eventually "$LIMIT" lines_are_json rotated || return
     before=$(pods_of rotated)
     uid=$(kubectl get secret fleetjob-identity -n "$system" -o jsonpath='{.metadata.uid}')
-    kubectl -n "$system" scale deployment/fleetjob-controller --replicas=0
-    eventually "$LIMIT" controllers_are_gone
+    kubectl -n "$system" scale deployment/fleetjob-controller --replicas=0 || return
+    eventually "$LIMIT" controllers_are_gone || return
     step=$(field rotated progress.step)
-    kubectl -n "$system" delete secret fleetjob-identity
-    kubectl -n "$system" scale deployment/fleetjob-controller --replicas=1
-    eventually "$LIMIT" one_of_them_leads
-    eventually "$LIMIT" has_another_identity "$uid"
+    kubectl -n "$system" delete secret fleetjob-identity || return
+    kubectl -n "$system" scale deployment/fleetjob-controller --replicas=1 || return
+    eventually "$LIMIT" one_of_them_leads || return
+    eventually "$LIMIT" has_another_identity "$uid" || return
     # the new controller learns of steps: the workers have found it
-    eventually "$LIMIT" field_at_least rotated progress.step $((${step:-0} + 1))
-    eventually "$LIMIT" field_is rotated workers.ready 2
-    [ "$(pods_of rotated)" = "$before" ]
-    field_is rotated restarts.count 0
+    eventually "$LIMIT" field_at_least rotated progress.step $((${step:-0} + 1)) || return
+    eventually "$LIMIT" field_is rotated workers.ready 2 || return
+    [ "$(pods_of rotated)" = "$before" ] || return
+    unless_missed rotated field_is rotated restarts.count 0
+}
+
+@test "another CA and key: jobs train on, their workers find the new hub" {
+    none_missed rotated change_the_identity
     kubectl delete fj rotated -n "$namespace" --timeout="${LIMIT}s"
 }
 
