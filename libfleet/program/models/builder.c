@@ -163,76 +163,7 @@ int builder_reshape(struct builder *b, const char *name, const char *suffix, int
     return op.outputs[0];
 }
 
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-static bool divides_rows(const struct builder *b)
-{
-    return builder_divides(b) && b->cell.divides_rows;
-}
-
-/* x [B,T,C] -> [B·T/ranks,C], by an operator that gives a rank its part of the first dimension. */
-static int divide_rows(struct builder *b, const char *name, enum op_kind kind, int x)
-{
-    struct program_op op = {.kind = kind,
-                            .input_count = 1,
-                            .output_count = 1,
-                            .attributes = {.group = OP_GROUP_MODEL, .ranks = b->cell.model_ranks}};
-    const struct program_var *var;
-
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    var = &b->program->vars[x];
-    fleet_assert(var->ndim == 3);
-    b->samples = var->shape[0];
-    b->tokens = var->shape[1];
-    op.inputs[0] = builder_reshape(b, name, ".undivided", x, 2,
-                                   (int64_t[]){b->samples * b->tokens, builder_columns(b, x)});
-    op.outputs[0] = builder_activation(b, name, ".rows", PROGRAM_FP32);
-    if (kind == OP_OWN_ROWS)
-        op.attributes.place = b->cell.model_rank;
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
-int builder_join_rows(struct builder *b, const char *name, int x)
-{
-    struct program_op op = {.kind = OP_ALL_GATHER,
-                            .inputs = {x},
-                            .input_count = 1,
-                            .outputs = {PROGRAM_NONE},
-                            .output_count = 1,
-                            .attributes = {.group = OP_GROUP_MODEL, .ranks = b->cell.model_ranks}};
-
-    if (!divides_rows(b))
-        return x;
-    op.outputs[0] = builder_activation(b, name, ".all", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    if (b->rc < 0)
-        return PROGRAM_NONE;
-    return builder_reshape(b, name, ".joined", op.outputs[0], 3,
-                           (int64_t[]){b->samples, b->tokens, builder_columns(b, x)});
-}
-
-/* y summed over the model ranks: each has a part of the inputs of `name`. */
-static int sum_parts(struct builder *b, const char *name, int part)
-{
-    struct program_op op = {.kind = OP_ALL_REDUCE,
-                            .inputs = {part},
-                            .input_count = 1,
-                            .outputs = {builder_activation(b, name, ".sum", PROGRAM_FP32)},
-                            .output_count = 1,
-                            .attributes = {.group = OP_GROUP_MODEL, .alike = true}};
-
-    builder_add_op(b, &op);
-    return op.outputs[0];
-}
-
-/* The same where rows are divided: each rank receives its rows of the sum. */
-static int sum_rows(struct builder *b, const char *name, int part)
-{
-    return divides_rows(b) ? divide_rows(b, name, OP_REDUCE_SCATTER, part)
-                           : sum_parts(b, name, part);
-}
+/* ---- linear layers ---------------------------------------------------------------------------- */
 
 static int add_bias(struct builder *b, const char *name, const struct builder_linear *l)
 {
@@ -294,7 +225,7 @@ static int linear_rows(struct builder *b, const char *name, int x, const struct 
     part.division = BUILDER_WHOLE;
     part.weight = add_weight(b, name, x, l);
     bias = l->bias ? add_bias(b, name, l) : PROGRAM_NONE;
-    sum = sum_rows(b, name, linear(b, name, x, &part));
+    sum = builder_sum_rows(b, name, linear(b, name, x, &part));
     if (bias == PROGRAM_NONE)
         return sum;
     return add_to(b, name, ".biased", sum, bias);
@@ -398,7 +329,7 @@ int builder_dropout(struct builder *b, const char *name, int x, double rate)
         a.ranks = b->cell.sequence_ranks;
         a.place = b->cell.sequence_rank;
     }
-    if (divides_rows(b)) { /* of the tokens that are this rank's */
+    if (builder_divides_rows(b)) { /* of the tokens that are this rank's */
         a.ranks = (a.ranks > 0 ? a.ranks : 1) * b->cell.model_ranks;
         a.place = a.place * b->cell.model_ranks + b->cell.model_rank;
     }
@@ -461,10 +392,10 @@ int builder_embedding(struct builder *b, const char *name, int ids, int table, i
     if (!is_divided)
         return builder_own_tokens(b, name, op.outputs[0]);
     if (position == PROGRAM_NONE)
-        return sum_rows(b, name, builder_own_tokens(b, name, op.outputs[0]));
-    x = add_positions(b, name, sum_parts(b, name, op.outputs[0]), position);
+        return builder_sum_rows(b, name, builder_own_tokens(b, name, op.outputs[0]));
+    x = add_positions(b, name, builder_sum_parts(b, name, op.outputs[0]), position);
     x = builder_own_tokens(b, name, x);
-    return divides_rows(b) ? divide_rows(b, name, OP_OWN_ROWS, x) : x;
+    return builder_divides_rows(b) ? builder_divide_rows(b, name, OP_OWN_ROWS, x) : x;
 }
 
 int builder_concat(struct builder *b, const char *name, const int *parts, int count)

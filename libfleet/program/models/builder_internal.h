@@ -31,6 +31,17 @@ enum builder_division builder_decide(const struct builder *b, const char *name, 
                                      const struct builder_linear *l);
 bool builder_table_divided(const struct builder *b, bool is_tied);
 
+/*
+ * builder_divides_rows(): true if the cell divides the rows of all activations.
+ * builder_divide_rows(): x [B,T,C] -> [B·T/ranks,C], by OWN_ROWS or REDUCE_SCATTER.
+ * builder_sum_parts(): y summed over the model ranks: each has a part of the inputs of `name`.
+ * builder_sum_rows(): the same; if the cell divides rows, each rank receives its rows of the sum.
+ */
+bool builder_divides_rows(const struct builder *b);
+int builder_divide_rows(struct builder *b, const char *name, enum op_kind kind, int x);
+int builder_sum_parts(struct builder *b, const char *name, int part);
+int builder_sum_rows(struct builder *b, const char *name, int part);
+
 /* True if ranks share sequences. */
 bool builder_shares_sequences(const struct builder *b);
 
