@@ -250,17 +250,21 @@ static size_t count_suitable(const struct reading *r, size_t from, size_t until)
 
 /* ---- why there is none ----------------------------------------------------------------------- */
 
-/* What the grids have for an operator that divide all operators in one way, or in `mixed` ways. */
-static int print_possible(const struct reading *r, int op, bool mixed, struct fleet_strbuf *out)
+/* What the grids have for an operator. `given`: that an entry could say, of grids that divide all
+ * operators in one way. */
+static int print_possible(const struct reading *r, int op, bool given, struct fleet_strbuf *out)
 {
     size_t count = (size_t)r->operators->program.op_count;
     struct operator_axes axes;
     int shown = 0;
 
     model_operators_axes(r->operators, op, &axes);
-    for (size_t i = 0; i < r->grid_count; i++)
-        if (mixed || !r->grids[i].by_operator)
-            given_possible_add(&axes, &r->strategies[i * count + (size_t)op], &shown, out);
+    for (size_t i = 0; i < r->grid_count; i++) {
+        const struct operator_strategy *strategy = &r->strategies[i * count + (size_t)op];
+
+        if (!given || (!r->grids[i].by_operator && given_possible_fits(&axes, strategy)))
+            given_possible_add(&axes, strategy, &shown, out);
+    }
     return shown;
 }
 
@@ -294,7 +298,7 @@ static void explain_entry(const struct reading *r, size_t entry)
     FLEET_AUTO_STRBUF struct fleet_strbuf possible = {0};
     int op = find_impossible(r, entry), shown;
 
-    shown = print_possible(r, op, false, &possible);
+    shown = print_possible(r, op, true, &possible);
     given_possible_list(r->operators, op, r->devices, &shown, &possible);
     refuse(r, entry, "",
            "the built-in trainer does not divide %s so: on the %d ranks of a stage it can have %s",
@@ -307,7 +311,7 @@ static void explain_other(const struct reading *r, size_t entry)
     FLEET_AUTO_STRBUF struct fleet_strbuf own = {0};
     int op = find_impossible(r, entry);
 
-    (void)print_possible(r, op, true, &own);
+    (void)print_possible(r, op, false, &own);
     refuse(r, entry, "", "the ranks of this job divide %s otherwise: %s", name_of(r, op),
            fleet_strbuf_text(&own));
 }
@@ -344,6 +348,34 @@ static void explain_alone(const struct reading *r, size_t entry)
         explain_entry(r, entry);
 }
 
+/* Does the entry ask for whole samples that no micro-batch has for each rank? */
+static bool lacks_samples(const struct reading *r, size_t entry)
+{
+    const struct given_tuples *tuples = &r->entries[entry].tuples;
+    const struct operator_splits *splits =
+        tuples->input_count > 0 ? &tuples->inputs[0] : &tuples->outputs[0];
+
+    return splits->dims > 0 && splits->split[0] == r->devices &&
+           !given_possible_samples(r->operators, r->devices);
+}
+
+static void refuse_both(const struct reading *r, size_t entry, size_t before)
+{
+    char samples[200] = "";
+
+    if (lacks_samples(r, entry) || lacks_samples(r, before))
+        (void)snprintf(samples, sizeof(samples),
+                       "; single operators can have whole samples on each rank if "
+                       "spec.training.microBatchSize (%lld) is a multiple of the ranks that share "
+                       "tensors",
+                       (long long)r->operators->training->micro_batch_size);
+    refuse(r, entry, "",
+           "%s and %s (%s[%zu]) cannot both be divided so: all operators have one grid of ranks, "
+           "and those that share a weight or an input one division%s",
+           name_of(r, r->entries[entry].first), name_of(r, r->entries[before].first), r->path,
+           before, samples);
+}
+
 /* The first entry that leaves none of the grids that suit the ones before it. */
 static void explain(const struct reading *r)
 {
@@ -365,11 +397,7 @@ static void explain(const struct reading *r)
         for (size_t g = 0; g < r->grid_count; g++)
             both += suits(r, g, i, i + 1) && suits(r, g, until - 1, until);
         if (both == 0) {
-            refuse(r, until - 1, "",
-                   "%s and %s (%s[%zu]) cannot both be divided so: all operators have one grid of "
-                   "ranks, and those that share a weight or an input one division",
-                   name_of(r, r->entries[until - 1].first), name_of(r, r->entries[i].first),
-                   r->path, i);
+            refuse_both(r, until - 1, i);
             return;
         }
     }

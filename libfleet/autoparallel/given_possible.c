@@ -47,6 +47,22 @@ void given_possible_add(const struct operator_axes *axes, const struct operator_
         fleet_strbuf_appendf(out, "%s%s", (*count)++ ? "; or " : "", one.text);
 }
 
+bool given_possible_fits(const struct operator_axes *axes, const struct operator_strategy *strategy)
+{
+    for (int a = 0; a < axes->count; a++)
+        if (axes->size[a] % strategy->parts[a] != 0)
+            return false;
+    return true;
+}
+
+bool given_possible_samples(const struct model_operators *operators, int devices)
+{
+    for (int model = 2; model <= devices; model++)
+        if (devices % model == 0 && operators->training->micro_batch_size % model == 0)
+            return true;
+    return false;
+}
+
 /* ---- trials ---------------------------------------------------------------------------------- */
 
 /* Is operator `op` divided so beside the entries of the training block? */

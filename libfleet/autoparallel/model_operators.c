@@ -76,6 +76,7 @@ void model_operators_axes(const struct model_operators *operators, int op,
 struct pair {
     const struct program *whole, *part;
     const struct operator_grid *grid;
+    int64_t micro_batch; /* samples */
 };
 
 static int64_t exact_or(int64_t whole, int64_t part, int64_t ranks)
@@ -83,7 +84,22 @@ static int64_t exact_or(int64_t whole, int64_t part, int64_t ranks)
     return whole == part ? 1 : whole % part == 0 ? whole / part : ranks;
 }
 
-/* How often each dimension of `whole` is divided; the samples are not. */
+/* Dimension 0 or 1 of `whole` is divided into `parts`: samples, which real micro-batches may not
+ * allow, or tokens. */
+static void divide_rows(const struct pair *p, const struct program_var *whole,
+                        const struct program_var *part, int64_t parts,
+                        int64_t split[PROGRAM_DIMS_MAX])
+{
+    bool by_samples = p->grid->by_operator && part->ndim == whole->ndim && part->ndim >= 2 &&
+                      part->shape[1] == whole->shape[1];
+
+    if (!by_samples)
+        split[1] = parts;
+    else if (p->micro_batch % parts == 0)
+        split[0] = parts;
+}
+
+/* How often each dimension of `whole` is divided; the samples beside what replicas do. */
 static void compare(const struct pair *p, const struct program_var *whole,
                     const struct program_var *part, int64_t split[PROGRAM_DIMS_MAX])
 {
@@ -100,7 +116,8 @@ static void compare(const struct pair *p, const struct program_var *whole,
         return;
     }
     if (whole->type == PROGRAM_INT32 && whole->ndim == 2) { /* tokens */
-        split[1] = program_var_elements(whole) / program_var_elements(part);
+        divide_rows(p, whole, part, program_var_elements(whole) / program_var_elements(part),
+                    split);
         return;
     }
     columns = part->shape[part->ndim - 1];
@@ -108,7 +125,7 @@ static void compare(const struct pair *p, const struct program_var *whole,
     tokens =
         program_var_elements(whole) / whole->shape[last] / (program_var_elements(part) / columns);
     if (whole->ndim >= 3)
-        split[1] = tokens;
+        divide_rows(p, whole, part, tokens, split);
 }
 
 static void take(const struct pair *p, const struct operator_operand *operand, int part,
@@ -157,7 +174,7 @@ static void divide(const struct model_operators *operators, const struct pair *p
             take(p, &axes.inputs[i], i < part->input_count ? part->inputs[i] : PROGRAM_NONE, out);
         take(p, &axes.outputs[0], part->outputs[0], out);
     }
-    out->parts[0] = p->grid->data;
+    out->parts[0] *= p->grid->data;
     out->repeated = devices;
     for (int i = 0; i < axes.count; i++)
         out->repeated /= out->parts[i];
@@ -171,7 +188,9 @@ int model_operators_divide(const struct model_operators *operators,
                                 .divides_rows = grid->divides_rows,
                                 .by_operator = grid->by_operator,
                                 .sequence_ranks = grid->sequence};
-    struct pair pair = {.whole = &operators->program, .grid = grid};
+    struct pair pair = {.whole = &operators->program,
+                        .grid = grid,
+                        .micro_batch = operators->training->micro_batch_size};
     struct program part;
     int *writers;
 

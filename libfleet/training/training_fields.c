@@ -337,7 +337,7 @@ static const struct fleet_field training_fields[] = {
          "MindSpore's strategies of operators, for spec.autoParallel.parallel_mode "
          "semi_auto_parallel and auto_parallel. The first entry that matches an operator is for "
          "it. The built-in trainer has one grid of ranks; single operators may be whole on "
-         "each rank, or divided otherwise by columns and rows."},
+         "each rank, or divided otherwise by columns, rows, tokens or samples."},
     {0},
 };
 

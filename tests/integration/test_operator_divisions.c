@@ -2,8 +2,8 @@
 
 /*
  * Strategies of operators that one way to divide all of them does not give: some operators are
- * whole on each rank of a tensor-parallel group, others divided by columns or rows, and activations
- * are gathered or split between them.
+ * whole on each rank of a tensor-parallel group, others divided by columns or rows, or on some of
+ * the tokens or samples, and activations are gathered or split between them.
  *
  *   - if all operators are whole, the weights have the bits of one worker
  *   - the bits depend neither on replicas, nor on stages, nor on a kill
@@ -28,7 +28,7 @@
 static const char gpt[] = "name: gpt";
 static const char llama[] = "name: llama, dropout: 0.1, tieEmbeddings: false";
 
-/* D stands for the number of replicas. */
+/* D stands for the number of replicas, E for that of ranks, two to a replica. */
 static const struct strategy {
     const char *model, *name, *operators;
 } strategies[] = {
@@ -48,6 +48,15 @@ static const struct strategy {
      ", {operator: 'model.layers.1.self_attn.o_proj', in: [[D, 1, 1]" WHOLE
      ", {operator: 'model.layers.1.mlp.gate_proj', in: [[D, 1, 2], [1, 2]]}"
      ", {operator: embedding, in: [[D, 1], [1, 1]]}"},
+    {gpt, "tokens of norms, additions, layers and the loss, samples of attention",
+     "{operator: 'h.0.ln_1', in: [[D, 2, 1]]}, {operator: '*.residual', in: [[D, 2, 1]]}"
+     ", {operator: 'h.0.mlp.c_fc', in: [[D, 2, 1]" WHOLE
+     ", {operator: 'h.1.attn', in: [[E, 1, 1]]}, {operator: 'h.1.mlp.c_proj', in: [[E, 1, 1]" WHOLE
+     ", {operator: loss, in: [[D, 2, 1], [D, 2]]}"},
+    {llama, "llama: tokens of dropouts and SwiGLU, samples of norms",
+     "{operator: '*.dropout', in: [[D, 2, 1]]}, {operator: drop, in: [[E, 1, 1]]}"
+     ", {operator: '*.0.mlp.swiglu', in: [[D, 2, 1]]}, {operator: '*norm', in: [[E, 1, 1]]}"
+     ", {operator: '*.1.mlp.up_proj', in: [[D, 2, 1]" WHOLE},
 };
 
 #define ALL_WHOLE                                        \
@@ -70,6 +79,8 @@ static void write_operators(const struct job *job, struct fleet_strbuf *out)
     for (const char *at = job->operators; *at; at++)
         if (*at == 'D')
             fleet_strbuf_appendf(out, "%d", job->replicas);
+        else if (*at == 'E')
+            fleet_strbuf_appendf(out, "%d", 2 * job->replicas);
         else
             fleet_strbuf_append_char(out, *at);
     fleet_strbuf_append(out, "]\n");
@@ -142,6 +153,23 @@ static void test_operator_divisions__replicas_and_stages_change_no_bit(void **st
         weights_of(&job, four);
         assert_string_equal(four, two);
     }
+}
+
+/* Eight ranks, four to a replica. */
+static void test_operator_divisions__four_ranks_share_tokens(void **state)
+{
+    struct job job = {llama,
+                      "{operator: '*norm', in: [[D, 4, 1]]}, {operator: '*.0.mlp.*', in: [[D, 4, 1]"
+                      "]}, {operator: '*.self_attn.dropout', in: [[D, 4, 1]]}",
+                      .workers = 4, .replicas = 1, .steps = 4};
+    char four[65], eight[65];
+
+    (void)state;
+    weights_of(&job, four);
+    job.workers = 8;
+    job.replicas = 2;
+    weights_of(&job, eight);
+    assert_string_equal(eight, four);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
@@ -224,6 +252,7 @@ static void test_operator_divisions__a_killed_rank_comes_back(void **state)
 {
     (void)state;
     assert_true(job_strike_until_hit(lose, &strategies[2], 20));
+    assert_true(job_strike_until_hit(lose, &strategies[5], 20));
 }
 
 #define CHECKPOINT "    checkpoint: {path: saved}\n"
@@ -235,6 +264,7 @@ static void test_operator_divisions__any_strategy_goes_on_from_any_other(void **
         {gpt, strategies[2].operators, 4, 2, "", CHECKPOINT, 0, 0},
         {gpt, NULL, 1, 1, "", CHECKPOINT, 0, 0},
         {gpt, strategies[1].operators, 4, 1, ", pipeline_stages: 2", CHECKPOINT, 0, 0},
+        {gpt, strategies[4].operators, 2, 1, "", CHECKPOINT, 0, 0},
     };
     char written[65] = "", read[65];
 
@@ -280,6 +310,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_operator_divisions__whole_operators_have_the_bits_of_one_worker),
         TEST(test_operator_divisions__replicas_and_stages_change_no_bit),
+        TEST(test_operator_divisions__four_ranks_share_tokens),
         TEST(test_operator_divisions__losses_are_those_of_one_worker),
         TEST(test_operator_divisions__a_killed_rank_comes_back),
         TEST(test_operator_divisions__any_strategy_goes_on_from_any_other),

@@ -20,19 +20,27 @@
 #define HEADS  TABLE "," WHOLE("h.*.attn*")
 #define K_HEAD WHOLE("*.self_attn.k_proj") "," WHOLE("lm_head")
 /* Layers between which columns are gathered or split. */
-#define CHANGES_0  WHOLE("h.0.mlp.c_proj") "," DIVIDED("h.0.attn", "[1,1,1]")
-#define CHANGES_1  DIVIDED("h.1.mlp.c_proj", "[1,1,2],[2,1]") "," WHOLE("h.1.attn.c_proj")
-#define CHANGES_2  BLOCK "," DIVIDED("h.1.attn", "[1,1,2]")
-#define CHANGES    CHANGES_0 "," CHANGES_1 "," CHANGES_2
-#define COLUMNS    DIVIDED("h.*.mlp.c_proj", "[1,1,1],[1,4]")
-#define ROWS(op)   DIVIDED("h.0.attn." op, "[1,1,4],[4,1]")
-#define SAME       COLUMNS "," ROWS("c_attn") "," ROWS("c_proj")
-#define LLAMA      "model.layers."
-#define LLAMA_0    WHOLE(LLAMA "0.mlp.down_proj") "," DIVIDED(LLAMA "0.self_attn", "[1,1,1]")
-#define LLAMA_1    WHOLE(LLAMA "1.self_attn.q_proj") "," DIVIDED(LLAMA "1.self_attn", "[1,1,4]")
-#define LLAMA_2    DIVIDED(LLAMA "1.mlp.up_proj", "[1,1,4],[1,4]")
-#define LLAMAS     LLAMA_0 "," LLAMA_1 "," LLAMA_2 "," DIVIDED("lm_head", "[1,1,4],[1,4]")
-#define BF16(name) JOB(name, "", "") ",\"precision\":\"bf16\"}"
+#define CHANGES_0 WHOLE("h.0.mlp.c_proj") "," DIVIDED("h.0.attn", "[1,1,1]")
+#define CHANGES_1 DIVIDED("h.1.mlp.c_proj", "[1,1,2],[2,1]") "," WHOLE("h.1.attn.c_proj")
+#define CHANGES_2 BLOCK "," DIVIDED("h.1.attn", "[1,1,2]")
+#define CHANGES   CHANGES_0 "," CHANGES_1 "," CHANGES_2
+#define COLUMNS   DIVIDED("h.*.mlp.c_proj", "[1,1,1],[1,4]")
+#define ROWS(op)  DIVIDED("h.0.attn." op, "[1,1,4],[4,1]")
+#define SAME      COLUMNS "," ROWS("c_attn") "," ROWS("c_proj")
+#define LLAMA     "model.layers."
+#define LLAMA_0   WHOLE(LLAMA "0.mlp.down_proj") "," DIVIDED(LLAMA "0.self_attn", "[1,1,1]")
+#define LLAMA_1   WHOLE(LLAMA "1.self_attn.q_proj") "," DIVIDED(LLAMA "1.self_attn", "[1,1,4]")
+#define LLAMA_2   DIVIDED(LLAMA "1.mlp.up_proj", "[1,1,4],[1,4]")
+#define LLAMAS    LLAMA_0 "," LLAMA_1 "," LLAMA_2 "," DIVIDED("lm_head", "[1,1,4],[1,4]")
+/* Operators on some of the tokens (T) or samples (S) of 2 ranks. */
+#define T(name)      DIVIDED(name, "[1,2,1]")
+#define S(name)      DIVIDED(name, "[2,1,1]")
+#define NORMS        T("h.*.ln_1") "," T("*.residual") "," T("h.0.attn.resid_dropout") "," T("h.0")
+#define LINEAR_ROWS  T("h.0.mlp.c_fc") "," T("h.1.mlp.c_proj") "," S("h.1.attn.*") "," T("drop")
+#define TOKENS       NORMS "," LINEAR_ROWS
+#define LLAMA_TOKENS T("*.input_layernorm") "," T("*.0.self_attn.o_proj") "," T("*.mlp.swiglu")
+#define LLAMA_HEADS  S("*.1.self_attn*") "," T("*.0.self_attn.dropout") "," T("lm_head")
+#define BF16(name)   JOB(name, "", "") ",\"precision\":\"bf16\"}"
 
 static const struct {
     const char *name, *training;
@@ -125,6 +133,30 @@ static const struct {
      GIVEN("llama", "", LLAMAS) ",\"precision\":\"bf16\"}",
      4,
      {.amp = true, .given = true}},
+    {"gpt with tokens of norms, additions and linear layers on 2",
+     GIVEN("gpt", ",\"dropout\":0.1", TOKENS) "}",
+     2,
+     {.given = true}},
+    {"gpt with tokens of the loss, recompute on 2",
+     GIVEN("gpt", "", TOKENS "," DIVIDED("loss", "[1,2,1],[1,2]")) "}",
+     2,
+     {.recompute = true, .given = true}},
+    {"gpt with all samples of a block, and its loss on 2",
+     GIVEN("gpt", ",\"tieEmbeddings\":false", S("h.1*") "," S("loss") "," T("ln_f")) "}",
+     2,
+     {.given = true}},
+    {"llama with tokens and samples on 2",
+     GIVEN("llama", ",\"dropout\":0.1", LLAMA_TOKENS "," LLAMA_HEADS) "}",
+     2,
+     {.recompute = true, .given = true}},
+    {"llama of 1 key head with tokens, in bf16 by the lists on 2",
+     GIVEN("llama", GROUPED(1), LLAMA_TOKENS) ",\"precision\":\"bf16\"}",
+     2,
+     {.amp = true, .given = true}},
+    {"llama of 2 key heads with tokens of norms on 4",
+     GIVEN("llama", GROUPED(2), DIVIDED("*norm*", "[1,4,1]")) "}",
+     4,
+     {.given = true}},
 };
 
 #endif

@@ -36,6 +36,7 @@ void builder_enter(struct builder *b, int layer, const char *prefix)
     fleet_assert(used < (int)sizeof(b->prefix));
     b->layer = layer;
     b->whole_heads = false;
+    b->attention_rows = BUILDER_ALL_ROWS;
 }
 
 int builder_add_var(struct builder *b, const char *name, const char *suffix, enum program_type type,
@@ -163,7 +164,7 @@ int builder_reshape(struct builder *b, const char *name, const char *suffix, int
     return op.outputs[0];
 }
 
-/* ---- linear layers ---------------------------------------------------------------------------- */
+/* ---- linear layers --------------------------------------------------------------------------- */
 
 static int add_bias(struct builder *b, const char *name, const struct builder_linear *l)
 {
@@ -231,28 +232,52 @@ static int linear_rows(struct builder *b, const char *name, int x, const struct 
     return add_to(b, name, ".biased", sum, bias);
 }
 
+/* x as the layer reads it. Where each rank computes a part of its gradient, as layers with some of
+ * the features do, the gather of rows sums. */
+static int linear_input(struct builder *b, const char *name, int x, const struct builder_linear *l,
+                        bool is_part, enum builder_rows rows)
+{
+    char input[PROGRAM_NAME_MAX];
+
+    if (!b->given)
+        return x;
+    (void)snprintf(input, sizeof(input), "%s.input", name);
+    if (is_part && builder_columns(b, x) == l->inputs)
+        return builder_place(b, input, x, BUILDER_ALL_ROWS, false);
+    return builder_redistribute(b, input, x, 1, l->inputs, l->division == BUILDER_ROWS, rows);
+}
+
 int builder_linear(struct builder *b, const char *name, int x, const struct builder_linear *l)
 {
     struct builder_linear own = *l;
-    char input[64];
+    enum builder_rows rows;
     int y;
 
     if (b->rc < 0)
         return PROGRAM_NONE;
     if (!builder_divides(b))
         return linear(b, name, x, l);
-    own.division = builder_decide(b, name, x, l);
-    if (b->given) {
-        own.inputs = l->inputs ? l->inputs : builder_columns(b, x);
-        (void)snprintf(input, sizeof(input), "%s.input", name);
-        x = builder_convert(b, input, x, 1, own.inputs, own.division == BUILDER_ROWS);
-    }
+    own.division = builder_decide(b, name, x, l, &rows);
+    own.inputs = l->inputs ? l->inputs : builder_columns(b, x);
+    x = linear_input(b, name, x, &own,
+                     own.division == BUILDER_COLUMNS || l->division == BUILDER_WHOLE, rows);
     if (own.division == BUILDER_ROWS)
         return linear_rows(b, name, x, &own);
     y = linear(b, name, x, &own);
-    return b->given && l->division == BUILDER_ROWS
-               ? builder_convert(b, name, y, 1, l->features, false)
+    return b->given && l->division == BUILDER_ROWS && own.division == BUILDER_COLUMNS
+               ? builder_redistribute(b, name, y, 1, l->features, false, BUILDER_ALL_ROWS)
                : y;
+}
+
+/* x with the rows that a strategy of `name` gives a rank, else all. */
+static int place_as_given(struct builder *b, const char *name, const char *suffix, int x)
+{
+    char input[PROGRAM_NAME_MAX];
+
+    if (!b->given)
+        return x;
+    (void)snprintf(input, sizeof(input), "%s%s", name, suffix);
+    return builder_place(b, input, x, builder_given_rows(b, name, BUILDER_ALL_ROWS), true);
 }
 
 /* `centers`: the mean is taken off, and there is a bias. */
@@ -262,6 +287,7 @@ static int add_norm(struct builder *b, const char *name, int x, double epsilon, 
                             .attributes = {.epsilon = epsilon}};
     int64_t columns;
 
+    x = place_as_given(b, name, ".input", x);
     if (b->rc < 0)
         return PROGRAM_NONE;
     columns = builder_columns(b, x);
@@ -322,14 +348,17 @@ int builder_dropout(struct builder *b, const char *name, int x, double rate)
 {
     struct op_attributes a = {.rate = rate, .stream = b->streams};
 
-    if (rate == 0)
+    if (rate == 0 || b->rc < 0)
         return x;
     b->streams++;
+    x = place_as_given(b, name, ".input", x);
+    if (b->rc < 0)
+        return PROGRAM_NONE;
     if (builder_shares_sequences(b)) {
         a.ranks = b->cell.sequence_ranks;
         a.place = b->cell.sequence_rank;
     }
-    if (builder_divides_rows(b)) { /* of the tokens that are this rank's */
+    if (builder_divides_rows(b) || builder_rows_of(b, x) != BUILDER_ALL_ROWS) {
         a.ranks = (a.ranks > 0 ? a.ranks : 1) * b->cell.model_ranks;
         a.place = a.place * b->cell.model_ranks + b->cell.model_rank;
     }
@@ -338,7 +367,30 @@ int builder_dropout(struct builder *b, const char *name, int x, double rate)
 
 int builder_add(struct builder *b, const char *name, int a, int c)
 {
+    a = place_as_given(b, name, ".input", a);
+    c = place_as_given(b, name, ".skipped", c);
     return add_to(b, name, "", a, c);
+}
+
+int builder_swiglu(struct builder *b, const char *name, int gate, int up, int64_t features)
+{
+    struct program_op op = {.kind = OP_SWIGLU,
+                            .input_count = 2,
+                            .outputs = {builder_activation(b, name, "", PROGRAM_FP32)},
+                            .output_count = 1};
+    char input[PROGRAM_NAME_MAX];
+
+    op.inputs[0] = gate;
+    op.inputs[1] = up;
+    for (int i = 0; i < 2 && b->given && b->rc == 0; i++) {
+        bool divided = builder_given_columns(b, name, builder_columns(b, gate) < features);
+
+        (void)snprintf(input, sizeof(input), "%s.%s", name, i ? "up" : "gate");
+        op.inputs[i] = builder_redistribute(b, input, op.inputs[i], 1, features, divided,
+                                            builder_given_rows(b, name, builder_rows_of(b, gate)));
+    }
+    builder_add_op(b, &op);
+    return op.outputs[0];
 }
 
 int builder_table(struct builder *b, const char *name, int64_t rows, int64_t columns,

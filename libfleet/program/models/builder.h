@@ -22,6 +22,24 @@
 
 struct training_operator_list;
 
+/* Which rows of an activation, its tokens of all samples, a rank has where ranks divide operators
+ * in different ways. Tokens of all samples follow each other: if the samples of a micro-batch are a
+ * multiple of the ranks, both divisions give a rank the same rows. */
+enum builder_rows {
+    BUILDER_ALL_ROWS, /* x [B,T,C] */
+    BUILDER_TOKENS,   /* x [B·T/ranks,C] */
+    BUILDER_SAMPLES,  /* x [B/ranks,T,C] */
+};
+
+/* Rows of `from` that were gathered or split before. */
+struct builder_placed {
+    int from, to, layer;
+    enum builder_rows rows;
+    bool alike;
+};
+
+#define BUILDER_PLACED_MAX 4
+
 struct builder {
     struct program *program;
     struct program_cell cell; /* which part of divided layers; set by the caller */
@@ -30,14 +48,26 @@ struct builder {
     uint64_t streams;         /* dropouts so far: each has its own stream of random numbers */
     int64_t samples, tokens;  /* of x [samples,tokens,C] while its rows are divided, else 0 */
     bool whole_heads; /* attention is on each rank with all heads, though the cell divides */
+    enum builder_rows attention_rows;                 /* then: of the input of attention */
+    struct builder_placed placed[BUILDER_PLACED_MAX]; /* the last ones, in a ring */
+    int placed_count;
     const struct training_operator_list
-        *given; /* of a cell with by_operator, else NULL; borrowed */
-    int rc;     /* 0 or the first error */
+        *given;       /* of a cell with by_operator, else NULL; borrowed */
+    int64_t replicas; /* that `given` counts on: builder_give() */
+    int rc;           /* 0 or the first error */
     struct fleet_error err;
 };
 
 /* Build into `program`, which is initialized and borrowed. There is nothing to release. */
 void builder_init(struct builder *b, struct program *program);
+
+/*
+ * Divide operators as `given` says, which is borrowed. Strategies divide samples by a number of
+ * replicas, which is the least of the first numbers of their activations: where all operators have
+ * the samples of more ranks, one grid divides all. The number of ranks that train may be another at
+ * times, so it says nothing.
+ */
+void builder_give(struct builder *b, const struct training_operator_list *given);
 
 /* 0, or the first error of all calls: -EINVAL or -EOVERFLOW of op_infer(), -E2BIG for too many
  * variables. */
@@ -105,19 +135,23 @@ bool builder_divides(const struct builder *b);
 
 /*
  * Where ranks divide operators in different ways (`given`), activations change between whole and
- * divided by columns:
+ * divided by columns or rows:
  *
- *   gather  a rank sends its columns to all. Behind it all ranks compute the same, so a rank's
- *           gradient is its columns of the result's.
- *   split   a rank takes its columns; nothing travels. The gradients of all are gathered.
+ *   gather  a rank sends its columns or rows to all. Behind it all ranks compute the same, so a
+ *           rank's gradient is its part of the result's. Layers that are divided by columns each
+ *           compute a part of the gradient: rows in front of them receive the sum.
+ *   split   a rank takes its columns or rows; nothing travels. The gradients of all are gathered.
  *
- * Each is a transpose beside ALL_GATHER or OWN_ROWS, which work on the first dimension.
+ * ALL_GATHER and OWN_ROWS work on the first dimension, so a transpose is beside them for columns.
+ * Norms, dropouts, additions, SwiGLU, linear layers with all of their weight, attention by samples,
+ * and the loss beside all words may be on a rank's rows. passes/divided_rows.h sums the gradients
+ * of their parameters.
  *
  * builder_heads_divided(): call it before attention `name`, with what it reads (q, or q, k and v)
  *     and the columns of that in the whole model. True if ranks divide heads, by a strategy of
  *     `name` (NULL: none), else as x is. builder_heads() and the like follow in this block.
- * builder_convert(): x [B,T,columns], of `blocks` equal blocks, divided or whole as `divided` says.
- *     x itself if it is so already.
+ * builder_convert(): x with `columns`, of `blocks` equal blocks, as attention reads it: divided or
+ *     whole as `divided` says, and the samples that it attends to. x itself if it is so already.
  */
 bool builder_heads_divided(struct builder *b, const char *name, int x, int64_t columns);
 int builder_convert(struct builder *b, const char *name, int x, int blocks, int64_t columns,
@@ -189,6 +223,9 @@ int builder_dropout(struct builder *b, const char *name, int x, double rate);
 
 /* a + c, of the same shape. */
 int builder_add(struct builder *b, const char *name, int a, int c);
+
+/* SiLU(gate) · up, which have `features` in the whole model. */
+int builder_swiglu(struct builder *b, const char *name, int gate, int up, int64_t features);
 
 /* One input, one output of the same or inferred shape. */
 int builder_unary(struct builder *b, const char *name, enum op_kind kind, int x,

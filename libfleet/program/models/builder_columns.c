@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Activations that become whole, or divided by columns over the ranks that share tensors. */
+/* Activations whose columns become whole, or divided over the ranks that share tensors. */
 #include <string.h>
 
 #include "libfleet/program/models/builder.h"
@@ -59,14 +59,20 @@ static int gather(struct builder *b, const char *name, int x, int64_t blocks)
     return builder_reshape(b, name, ".gathered", x, 3, shape);
 }
 
-int builder_convert(struct builder *b, const char *name, int x, int blocks, int64_t columns,
-                    bool divided)
+int builder_redistribute(struct builder *b, const char *name, int x, int blocks, int64_t columns,
+                         bool divided, enum builder_rows rows)
 {
     if (!b->given || b->rc < 0)
         return x;
-    if (divided && builder_columns(b, x) == columns)
-        return split(b, name, x, blocks);
     if (!divided && builder_columns(b, x) < columns)
-        return gather(b, name, x, blocks);
-    return x;
+        x = gather(b, name, x, blocks);
+    x = builder_place(b, name, x, divided ? BUILDER_ALL_ROWS : rows, true);
+    return b->rc == 0 && divided && builder_columns(b, x) == columns ? split(b, name, x, blocks)
+                                                                     : x;
+}
+
+int builder_convert(struct builder *b, const char *name, int x, int blocks, int64_t columns,
+                    bool divided)
+{
+    return builder_redistribute(b, name, x, blocks, columns, divided, b->attention_rows);
 }

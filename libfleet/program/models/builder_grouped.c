@@ -78,9 +78,10 @@ int builder_kv_linear(struct builder *b, const char *name, int x, const struct b
                       int kv_heads)
 {
     struct builder_linear linear = *l;
+    enum builder_rows rows;
 
     linear.division = BUILDER_COLUMNS;
-    if (kv_heads >= model_ranks(b) || builder_decide(b, name, x, &linear) != BUILDER_COLUMNS)
+    if (kv_heads >= model_ranks(b) || builder_decide(b, name, x, &linear, &rows) != BUILDER_COLUMNS)
         return builder_linear(b, name, x, &linear);
     linear.division = BUILDER_WHOLE;
     return own_head(b, name, builder_linear(b, name, x, &linear), kv_heads);

@@ -26,9 +26,10 @@ int builder_reshape(struct builder *b, const char *name, const char *suffix, int
 int64_t builder_columns(const struct builder *b, int var);
 
 /* How the ranks divide layer `name` that reads x: as the user says, else as the layer says, where x
- * allows it. builder_table_divided(): the same for the rows of the embedding's table. */
+ * allows it. *rows are those that each rank has of it; with others than all it is WHOLE.
+ * builder_table_divided(): the same for the rows of the embedding's table. */
 enum builder_division builder_decide(const struct builder *b, const char *name, int x,
-                                     const struct builder_linear *l);
+                                     const struct builder_linear *l, enum builder_rows *rows);
 bool builder_table_divided(const struct builder *b, bool is_tied);
 
 /*
@@ -41,6 +42,27 @@ bool builder_divides_rows(const struct builder *b);
 int builder_divide_rows(struct builder *b, const char *name, enum op_kind kind, int x);
 int builder_sum_parts(struct builder *b, const char *name, int part);
 int builder_sum_rows(struct builder *b, const char *name, int part);
+
+/*
+ * Rows of single operators (`given`):
+ *
+ * builder_given_rows(): those that a strategy of `name` gives a rank, else `otherwise`. TOKENS
+ *     needs sequences, SAMPLES micro-batches, that are a multiple of the ranks: else all rows.
+ * builder_given_columns(): does a strategy of `name` divide the columns of its input or output?
+ *     Else `otherwise`.
+ * builder_rows_of(): those that x is.
+ * builder_place(): x, of all columns, with these rows. `alike` of a gather, as in op.h.
+ * builder_redistribute(): x with these columns, as builder_convert(), and rows.
+ * builder_own_targets(): the same for tokens [B,T]; all ranks hold them.
+ */
+enum builder_rows builder_given_rows(const struct builder *b, const char *name,
+                                     enum builder_rows otherwise);
+bool builder_given_columns(const struct builder *b, const char *name, bool otherwise);
+enum builder_rows builder_rows_of(const struct builder *b, int x);
+int builder_place(struct builder *b, const char *name, int x, enum builder_rows rows, bool alike);
+int builder_redistribute(struct builder *b, const char *name, int x, int blocks, int64_t columns,
+                         bool divided, enum builder_rows rows);
+int builder_own_targets(struct builder *b, int targets, enum builder_rows rows);
 
 /* True if ranks share sequences. */
 bool builder_shares_sequences(const struct builder *b);

@@ -53,21 +53,21 @@ static int add_loss(struct builder *b)
     return b->program->loss;
 }
 
-/* The mean over all tokens, from the means of ranks that have as many tokens each: the sum, then
- * divided, so that a kernel gives the loss. */
-static void average(struct builder *b, int own)
+/* The mean over all tokens, from the means of `ranks` ranks that have as many tokens each: the sum,
+ * then divided, so that a kernel gives the loss. */
+static void average(struct builder *b, int own, unsigned int group, int ranks)
 {
     struct program_op sum = {.kind = OP_ALL_REDUCE,
                              .inputs = {own},
                              .input_count = 1,
                              .outputs = {builder_activation(b, "loss", ".total", PROGRAM_FP32)},
                              .output_count = 1,
-                             .attributes = {.group = OP_GROUP_SEQUENCE, .alike = true}};
+                             .attributes = {.group = group, .alike = true}};
     struct program_op scale = {.kind = OP_SCALE,
                                .inputs = {sum.outputs[0]},
                                .input_count = 1,
                                .output_count = 1,
-                               .attributes = {.scale = 1.0 / b->cell.sequence_ranks}};
+                               .attributes = {.scale = 1.0 / ranks}};
 
     builder_add_op(b, &sum);
     scale.outputs[0] = add_loss(b);
@@ -76,15 +76,24 @@ static void average(struct builder *b, int own)
 
 void builder_cross_entropy(struct builder *b, int logits, int targets)
 {
-    bool is_part = builder_shares_sequences(b);
     const struct program_slice *words;
+    enum builder_rows rows = BUILDER_ALL_ROWS;
+    bool is_part;
     struct program_op op = {.kind = OP_CROSS_ENTROPY,
-                            .inputs = {logits, builder_own_tokens(b, "targets", targets)},
                             .input_count = 2,
                             .output_count = 2,
                             .attributes = {.ignore_index = IGNORED_TARGET}};
 
-    words = b->rc == 0 && builder_divides(b) ? slice_of_head(b) : NULL;
+    if (b->rc < 0)
+        return;
+    words = builder_divides(b) ? slice_of_head(b) : NULL;
+    if (!words && b->given) {
+        rows = builder_given_rows(b, "loss", builder_rows_of(b, logits));
+        logits = builder_place(b, "loss.input", logits, rows, true);
+    }
+    is_part = builder_shares_sequences(b) || rows != BUILDER_ALL_ROWS;
+    op.inputs[0] = logits;
+    op.inputs[1] = builder_own_targets(b, builder_own_tokens(b, "targets", targets), rows);
     if (words) {
         op.attributes.divided = true;
         op.attributes.first_word = words->first[0];
@@ -93,6 +102,8 @@ void builder_cross_entropy(struct builder *b, int logits, int targets)
     op.outputs[0] = is_part ? builder_activation(b, "loss", ".part", PROGRAM_FP32) : add_loss(b);
     op.outputs[1] = builder_activation(b, "loss", ".lse", PROGRAM_FP32);
     builder_add_op(b, &op);
-    if (is_part)
-        average(b, op.outputs[0]);
+    if (rows != BUILDER_ALL_ROWS)
+        average(b, op.outputs[0], OP_GROUP_MODEL, b->cell.model_ranks);
+    else if (is_part)
+        average(b, op.outputs[0], OP_GROUP_SEQUENCE, b->cell.sequence_ranks);
 }

@@ -58,7 +58,7 @@ static void convert(struct builder *b, const struct training_model *m, int parts
     bool is_shared = m->kv_heads < b->cell.model_ranks; /* a head of several ranks */
     bool divided = builder_heads_divided(b, is_shared ? NULL : "self_attn", parts[0], m->width);
 
-    for (int i = 0; i < 3 && !is_shared; i++)
+    for (int i = 0; i < 3 && !(is_shared && divided); i++)
         parts[i] = builder_convert(b, qkv_names[i], parts[i], 1,
                                    (i ? m->kv_heads : m->heads) * (m->width / m->heads), divided);
 }
@@ -98,13 +98,11 @@ static int attend(struct builder *b, const struct training_model *m, int x)
 
 static int feed_forward(struct builder *b, const struct training_model *m, int x)
 {
-    struct program_op op = {.kind = OP_SWIGLU, .input_count = 2, .output_count = 1};
+    int gate = projection(b, "mlp.gate_proj", x, m->hidden, m->width, mlp_names);
+    int up = projection(b, "mlp.up_proj", x, m->hidden, m->width, mlp_names);
 
-    op.inputs[0] = projection(b, "mlp.gate_proj", x, m->hidden, m->width, mlp_names);
-    op.inputs[1] = projection(b, "mlp.up_proj", x, m->hidden, m->width, mlp_names);
-    op.outputs[0] = builder_activation(b, "mlp.swiglu", "", PROGRAM_FP32);
-    builder_add_op(b, &op);
-    return projection(b, "mlp.down_proj", op.outputs[0], m->width, m->hidden, NULL);
+    x = builder_swiglu(b, "mlp.swiglu", gate, up, m->hidden);
+    return projection(b, "mlp.down_proj", x, m->width, m->hidden, NULL);
 }
 
 static int block(struct builder *b, const struct training_model *m, int layer, int x)

@@ -121,7 +121,7 @@ int model_build(const struct training_config *config, const struct program_cell 
         b.cell = *cell;
         if (cell->by_operator && builder_divides(&b) && !cell->divides_rows &&
             cell->sequence_ranks <= 1)
-            b.given = &config->operators;
+            builder_give(&b, &config->operators);
     }
     builders[config->model.name](&b, config);
     if ((rc = builder_finish(&b, err)) < 0) {

@@ -53,6 +53,16 @@ bool divided_rows_joined(const struct program *program, int var, int reader)
 
 /* ---- gradients of rows ----------------------------------------------------------------------- */
 
+/* A transpose makes columns the first dimension (builder.h). */
+static bool has_columns(const struct program *program, int at)
+{
+    int writer = find_writer(program, program->ops[at].inputs[0], at);
+
+    while (writer != PROGRAM_NONE && program->ops[writer].kind == OP_CAST)
+        writer = find_writer(program, program->ops[writer].inputs[0], writer);
+    return writer != PROGRAM_NONE && program->ops[writer].kind == OP_TRANSPOSE;
+}
+
 /* Which variables of the forward part are this rank's rows. The list is the caller's. */
 static bool *find_rows(const struct program *program, unsigned int group)
 {
@@ -62,7 +72,8 @@ static bool *find_rows(const struct program *program, unsigned int group)
     for (int i = 0; i < program->op_count && !program->ops[i].backward; i++) {
         const struct program_op *op = &program->ops[i];
         bool is_of_group = op->attributes.group == group;
-        bool divides = is_of_group && (op->kind == OP_OWN_ROWS || op->kind == OP_REDUCE_SCATTER);
+        bool divides = is_of_group && (op->kind == OP_REDUCE_SCATTER ||
+                                       (op->kind == OP_OWN_ROWS && !has_columns(program, i)));
         bool joins = is_of_group && op->kind == OP_ALL_GATHER;
 
         for (int j = 0; j < op->input_count; j++)

@@ -14,6 +14,9 @@
  *    others, 2205.05198, section 4.2.2). The layer behind all blocks keeps its rows: its gradient
  *    comes at once.
  *
+ * Where single operators are on a rank's rows (builder_place()), the first of these holds for them:
+ * divided_rows_sum() alone is called. OWN_ROWS behind a transpose has columns, not rows.
+ *
  * Bits: rows that are joined, and sums that are scattered, have the bits that they have on all
  * ranks without the division, because collectives add in rank order. The sums over rows differ: a
  * kernel adds rows in blocks of 64, one after the other; here each rank does so with its rows, and

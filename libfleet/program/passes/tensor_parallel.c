@@ -241,6 +241,8 @@ int tensor_parallel_apply(struct program *program, const struct pass_context *co
         rc = sum_weights(&s, err);
     if (rc == 0 && divided_rows_wanted(context))
         rc = divided_rows_apply(program, err);
+    else if (rc == 0 && context->cell.by_operator)
+        rc = divided_rows_sum(program, OP_GROUP_MODEL, err);
     free(s.weights);
     free(s.apart);
     return rc;
