@@ -72,33 +72,29 @@ static void expect_stall(struct world *w, const struct answer *answer)
         fail_msg("%s", answer->err.text);
 }
 
-static void test_kube_stall__a_list_without_an_answer_ends(void **state)
+/* A list whose server sends so much and no more. */
+static void check_stall(struct world *w, const char *sent)
 {
-    struct world *w = *state;
     struct server server;
     struct answer answer = {0};
 
     ask_server(w, &server);
     (void)kube_rest_start(w->io, &all_pods, on_answer, &answer);
     take_request(w, &server);
+    send_text(&server, sent);
     expect_stall(w, &answer);
     (void)close(server.peer);
     (void)close(server.listener);
 }
 
+static void test_kube_stall__a_list_without_an_answer_ends(void **state)
+{
+    check_stall(*state, "");
+}
+
 static void test_kube_stall__a_list_that_stops_coming_ends(void **state)
 {
-    struct world *w = *state;
-    struct server server;
-    struct answer answer = {0};
-
-    ask_server(w, &server);
-    (void)kube_rest_start(w->io, &all_pods, on_answer, &answer);
-    take_request(w, &server);
-    send_text(&server, HEAD "  ");
-    expect_stall(w, &answer);
-    (void)close(server.peer);
-    (void)close(server.listener);
+    check_stall(*state, HEAD "  ");
 }
 
 /* A server that sends a space at each turn of its timer, and then the object. */

@@ -34,25 +34,33 @@ static void gpt(struct training_config *out)
     assert_int_equal(training_config_decode(json, "spec.training", out, &errors), 0);
 }
 
-/* One device: the sum of its operators, and nothing else. */
-static void test_step_time__of_one_device_is_its_operators(void **state)
+/* That gpt on one device; release all three. */
+static void plan_one_device(struct training_config *training, struct strategy *strategy,
+                            struct plan *plan)
 {
     struct full_choice choice = {
         .data = 1, .sharding = 1, .pipeline = 1, .sequence = 1, .model = 1};
-    STRATEGY_AUTO struct strategy strategy;
     struct fleet_errors errors = {0};
-    struct training_config training;
     struct plan_request request;
+
+    gpt(training);
+    full_strategy(NULL, &choice, strategy);
+    request = plan_request_of(training, strategy, STRATEGY_FULL, NULL, 1);
+    assert_int_equal(plan_build(&request, plan, &errors), 0);
+}
+
+/* One device: the sum of its operators, and nothing else. */
+static void test_step_time__of_one_device_is_its_operators(void **state)
+{
+    STRATEGY_AUTO struct strategy strategy;
+    struct training_config training;
     struct step_profile profile;
     struct step_time time;
     struct plan plan;
     double sum = 0;
 
     (void)state;
-    gpt(&training);
-    full_strategy(NULL, &choice, &strategy);
-    request = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, 1);
-    assert_int_equal(plan_build(&request, &plan, &errors), 0);
+    plan_one_device(&training, &strategy, &plan);
     step_profile_build(&plan.program, &usual, &profile);
     step_time_of(&plan, &profile, &usual, &time);
     for (int i = 0; i < plan.program.op_count; i++)
@@ -75,22 +83,15 @@ static void test_step_time__of_one_device_is_its_operators(void **state)
 static void test_step_time__counts_weights_in_every_micro_batch(void **state)
 {
     struct links slow = usual;
-    struct full_choice choice = {
-        .data = 1, .sharding = 1, .pipeline = 1, .sequence = 1, .model = 1};
     STRATEGY_AUTO struct strategy strategy;
-    struct fleet_errors errors = {0};
     struct training_config training;
-    struct plan_request request;
     struct step_profile fast_profile, slow_profile;
     struct plan plan;
     double weights = 0;
 
     (void)state;
     slow.compute.weight_bytes = 1e9;
-    gpt(&training);
-    full_strategy(NULL, &choice, &strategy);
-    request = plan_request_of(&training, &strategy, STRATEGY_FULL, NULL, 1);
-    assert_int_equal(plan_build(&request, &plan, &errors), 0);
+    plan_one_device(&training, &strategy, &plan);
     for (int i = 0; i < plan.program.op_count; i++) {
         const struct program_op *op = &plan.program.ops[i];
         double moved = links_op_weights(&plan.program, op);
